@@ -197,6 +197,17 @@ def is_atomic(
     return legal and choices.decide(f"atomic.{name}", sum(map(price, nests)) < price(table))
 
 
+def is_in_segments(
+    price: Callable[[Block], float],
+    choices: Choices,
+    name: str,
+    table: Block,
+    nests: Sequence[Block],
+) -> bool:
+    """Whether a scatter's entries are sorted, and those of a row folded at once."""
+    return choices.decide(f"segments.{name}", sum(map(price, nests)) < price(table))
+
+
 def way_to_sort(
     price: Callable[[Block], float],
     choices: Choices,
@@ -215,7 +226,9 @@ def roads_of(
 ) -> tensor_lower.Roads:
     """What decides how scatters and sorts are computed."""
     ways = partial(is_atomic, atomics, price, choices), partial(way_to_sort, price, choices)
-    return tensor_lower.Roads(partial(tables, target=target), *ways, (1, target.cores))
+    blocks, segments = (1, target.cores), partial(is_in_segments, price, choices)
+    cache = 0 if isinstance(target, GPU) else target.l2 // 2
+    return tensor_lower.Roads(partial(tables, target=target), *ways, blocks, segments, cache)
 
 
 def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> Levels:

@@ -6,19 +6,19 @@ reductions over the same axes share a loop, a loop is opened where an output fir
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from weft.core.node import Graph, Node, bottom_up, make, op_of, postorder
+from weft.core.node import Graph, Node, make, op_of
 from weft.core.text.graph import fresh
 from weft.core.types import DType, Symbolic, TensorType
 from weft.scalar import nest
-from weft.scalar.blocks import Index, loads, nodes, substitute_block
+from weft.scalar.blocks import Index, loads, nodes
 from weft.scalar.intervals import Interval
-from weft.scalar.ops import CASTS, Axis, apply, axis, checked_index, constant, value_of
-from weft.scalar.sizes import larger
+from weft.scalar.ops import CASTS, apply, axis, checked_index, constant, value_of
 from weft.scalar.structure import renumber
+from weft.tensor.nests import Leaf, Nest
 from weft.tensor.ops import (
     ALONE,
     Extern,
@@ -32,14 +32,13 @@ from weft.tensor.ops import (
     box,
     positions,
 )
+from weft.tensor.scatters import Tables, by_table, one_table
+from weft.tensor.segments import by_segments
 from weft.tensor.sorts import Buffers, Made, sorting_kernels, ways_to_sort
-from weft.tensor.terms import Folded, Terms, stored
+from weft.tensor.terms import Terms, stored
 
 Group = tuple[Node, ...]  # the outputs of a kernel
-Loop = tuple[Node, int | tuple[Node, Node], str]  # axis, extent or (lo, hi), role
 Layouts = tuple[TensorType, ...]  # types of a program's outputs, with their strides
-# (rows, columns) of a scatter -> (rows, columns) of its local tables; these columns divide those.
-Tables = Callable[[int, int], tuple[int, int]]
 
 
 class Roads(NamedTuple):
@@ -47,105 +46,17 @@ class Roads(NamedTuple):
 
     `tables` is the above. `atomic` is whether the scatter of that name goes by atomic stores, of
     its nest by tables and these; `sorting` the way that a sort of that name goes, of the nests of
-    each. `blocks`: in how many a row may be sorted.
+    each. `blocks`: in how many a row may be sorted. `segments` is whether the scatter of that name
+    goes by segments, of its nest by tables and what take as long; `cache`: bytes of what is
+    read that are to stay near, 0 where no scatter goes so.
     """
 
     tables: Tables
     atomic: Callable[[str, nest.Block, Sequence[nest.Block]], bool]
     sorting: Callable[[str, Mapping[str, Sequence[nest.Block]]], str]
     blocks: Sequence[int] = (1,)
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A store or an update, and the loops still to open around it."""
-
-    loops: tuple[Loop, ...]
-    stmt: nest.Store | nest.Update
-
-
-def variables(term: Node, memo: dict[Node, frozenset[Node]]) -> frozenset[Node]:
-    """Axes that a term depends on, without those that its reductions fold."""
-
-    def compute(node: Node) -> frozenset[Node]:
-        own = (node,) if isinstance(node.op, Axis) else ()
-        union = frozenset(own).union(*(memo[a] for a in node.args))
-        return union - set(node.op.variables) if isinstance(node.op, Folded) else union
-
-    return bottom_up(term, memo, compute)
-
-
-class _Nest:
-    """Assembles leaves into loops, naming accumulators as it goes."""
-
-    def __init__(self, count: int = 0) -> None:
-        self.count = count  # of accumulators named so far
-        self.depends: dict[Node, frozenset[Node]] = {}
-
-    def block(self, leaves: list[Leaf], bound: frozenset[Node]) -> nest.Block:
-        out: list[nest.Stmt] = []
-        while ready := self._ready(leaves, bound):
-            updates, leaves = self._reduce(ready, leaves)
-            out.append(self._open(updates, bound, starts=True))
-        out.extend(leaf.stmt for leaf in leaves if not leaf.loops)
-        rest = [leaf for leaf in leaves if leaf.loops]
-        while rest:
-            first = rest[0].loops[0]
-            same = [leaf for leaf in rest if leaf.loops[0] == first]
-            rest = [leaf for leaf in rest if leaf.loops[0] != first]
-            out.append(self._open(same, bound))
-        return tuple(out)
-
-    def _open(self, leaves: list[Leaf], bound: frozenset[Node], starts: bool = False) -> nest.For:
-        """One loop around leaves that share it.
-
-        With `starts` it is the outermost loop of reductions, or a scan's: it declares their folds.
-        """
-        variable, extent, role = leaves[0].loops[0]
-        inner = [replace(leaf, loops=leaf.loops[1:]) for leaf in leaves]
-        starts = starts or role == "scan"
-        updates = (leaf.stmt for leaf in leaves if isinstance(leaf.stmt, nest.Update))
-        folds = tuple(u.fold for u in updates) if starts else ()
-        body = self.block(inner, bound | {variable})
-        lo, hi = extent if isinstance(extent, tuple) else (constant(0), constant(extent))
-        return nest.For(variable, lo, hi, body, role=role, folds=folds)
-
-    def _ready(self, leaves: list[Leaf], bound: frozenset[Node]) -> list[Node]:
-        """Reductions over the same axes that can run in this block, none depending on another."""
-        terms = [t for leaf in leaves for t in leaf.stmt.terms()]
-        found = [n for n in postorder(*terms) if isinstance(n.op, Folded)]
-        ready = {n: None for n in found if variables(n, self.depends) <= bound}
-        first = [n for n in ready if not any(m in ready for m in postorder(*n.args))]
-        if not first:
-            return []
-        axes = first[0].op.axes  # type: ignore[attr-defined]
-        return [n for n in first if n.op.axes == axes]  # type: ignore[attr-defined]
-
-    def _reduce(self, ready: list[Node], leaves: list[Leaf]) -> tuple[list[Leaf], list[Leaf]]:
-        """The updates of the ready reductions, and the leaves with accumulators in their place."""
-        by_fold: dict[tuple[object, ...], list[Node]] = {}
-        for n in ready:
-            key = n.op.monoid, n.op.finite, n.args  # type: ignore[attr-defined]
-            by_fold.setdefault(key, []).append(n)
-        updates: list[Leaf] = []
-        read: dict[Node, Node] = {}
-        for same in by_fold.values():
-            op, args = op_of(same[0], Folded), same[0].args
-            dtypes = op.monoid.carriers(tuple(a.type.dtype for a in args))
-            labels = tuple(f"acc{self.count + k}" for k in range(len(dtypes)))
-            self.count += len(dtypes)
-            fold = nest.Fold(labels, op.monoid, dtypes, finite=op.finite)
-            loops = tuple((axis(label), extent, "reduce") for label, extent in op.axes)
-            updates.append(Leaf(loops, nest.Update(fold, args)))
-            for n in same:
-                read[n] = fold.accs[n.op.carrier]  # type: ignore[attr-defined]
-        after = substitute_block(tuple(leaf.stmt for leaf in leaves), read)
-        return updates, [Leaf(leaf.loops, s) for leaf, s in zip(leaves, after, strict=True)]  # type: ignore[arg-type]
-
-
-def one_table(rows: int, columns: int) -> tuple[int, int]:
-    """The default table of a scatter: all rows and columns."""
-    return rows, columns
+    segments: Callable[[str, nest.Block, Sequence[nest.Block]], bool] = lambda *_: False
+    cache: int = 0
 
 
 BY_TABLE = Roads(one_table, lambda *_: False, lambda _, ways: next(iter(ways)))
@@ -209,7 +120,7 @@ def lower_group(
     if isinstance(op, Scan):
         return _lower_scan(outputs, op, buffers, written)
     if isinstance(op, Scatter):
-        return _lower_scatter(outputs[0], op, buffers, written, tables)
+        return by_table(outputs[0], op, buffers, written, tables)
     ranges, wanted = elements(outputs)
     terms = Terms({n: b for n, b in buffers.items() if n not in outputs}, ranges)
     leaves: list[Leaf] = []
@@ -220,7 +131,7 @@ def lower_group(
         value = terms.of(node, index, stored=False)
         loops = tuple((a, d, "free") for a, d in zip(index, shape, strict=True) if d != 1)
         leaves.append(Leaf(loops, nest.Store(written[node], index, stored(value, node.type.dtype))))
-    return renumber(_Nest().block(leaves, frozenset()))
+    return renumber(Nest().block(leaves, frozenset()))
 
 
 def _lower_scan(outputs: Group, scan: Scan, buffers: Buffers, written: Buffers) -> nest.Block:
@@ -240,59 +151,7 @@ def _lower_scan(outputs: Group, scan: Scan, buffers: Buffers, written: Buffers) 
     loops = [(a, d, "free") for a, d in zip(index, shape, strict=True)]
     loops.append((*loops.pop(scan.axis)[:2], "scan"))
     leaves = [Leaf(tuple(loops), stmt) for stmt in stmts]
-    return renumber(_Nest(len(dtypes)).block(leaves, frozenset()))
-
-
-def _lower_scatter(
-    node: Node, op: Scatter, buffers: Buffers, written: Buffers, tables: Tables
-) -> nest.Block:
-    """Nests over local tables, each filled from the base, folded into, and stored.
-
-    A table with fewer rows than the indexed axis skips the values of other rows.
-    """
-    shape, last = node.type.shape, len(node.type.shape) - 1
-    rows, n = shape[op.axis], shape[last] if op.axis != last else 1
-    height, width = tables(rows, n)
-    sizes = [n // width if d == last else size for d, size in enumerate(shape)]
-    row, column, first = axis("row"), axis("column"), axis("first")
-    places = [axis(f"o{d}") for d in range(len(shape))]
-    ranges: dict[Node, Interval] = {column: (0, width - 1)}
-    ranges[row] = 0, larger(rows, node.args[2].type.shape[op.axis]) - 1
-    ranges.update((p, (0, s - 1)) for p, s in zip(places, sizes, strict=True))
-    outer = [(places[d], size, 1) for d, size in enumerate(sizes) if d != op.axis]
-    places[last] = apply("add", apply("multiply", places[last], constant(width)), column)
-    cut = height != rows
-    end = apply("minimum", apply("add", first, constant(height)), constant(rows))
-    own = (first, end) if cut else (constant(0), constant(rows))
-    nests, bound = _Nest(), frozenset([first, *(variable for variable, _, _ in outer)])
-
-    def loops(stmt: nest.Store, lo: Node, hi: Node, role: str = "free") -> nest.Block:
-        return nests.block([Leaf(((row, (lo, hi), role), (column, width, "free")), stmt)], bound)
-
-    places[op.axis] = row
-    base, index, x = node.args
-    terms = Terms(buffers, ranges)
-    start, at, value = (terms.of(a, tuple(places)) for a in (base, index, x))
-    table = nest.Buffer("table", TensorType(value.type.dtype, (height, width)), "local")
-    at = apply(checked_index, at, constant(rows))
-    here = apply("subtract", row, first) if cut else row
-    target = (apply("subtract", at, first) if cut else at, column)
-    mine = apply("and", apply("le", first, at), apply("lt", at, end)) if cut else None
-    guard = (mine, constant(0, value.type.dtype)) if mine else ()
-    known = make(nest.Load(table, masked=cut), *target, *guard)
-    (folded,) = op.monoid.combine((known,), (value,))
-    result = stored(make(nest.Load(table), here, column), node.type.dtype)
-    entries = constant(x.type.shape[op.axis])
-    folds = loops(nest.Store(table, target, folded, mine), constant(0), entries, "scan")
-    block: nest.Block = (
-        nest.Local(table),
-        *loops(nest.Store(table, (here, column), start), *own),
-        *(folds if x.type.size else ()),
-        *loops(nest.Store(written[node], tuple(places), result), *own),
-    )
-    for variable, size, step in reversed([*outer, *([(first, rows, height)] * cut)]):
-        block = (nest.For(variable, constant(0), constant(size), block, step),)
-    return renumber(block)
+    return renumber(Nest(len(dtypes)).block(leaves, frozenset()))
 
 
 def _kernels(
@@ -311,6 +170,12 @@ def _kernels(
     whole = [(made[-1].name, made, body)]
     if not isinstance(group[0].op, Scatter) or 0 in (made[0].type.size, group[0].args[2].type.size):
         return whole
+    if roads.cache:
+        near = roads.tables, roads.cache
+        kernels, takes = by_segments(group[0], buffers, made[0], taken, *near)
+        if kernels and roads.segments(made[0].name, body, takes):
+            taken.update(b.name for _, outputs, _ in kernels for b in outputs)
+            return kernels
     parts = _by_atomics(group[0], buffers, made[0], taken)
     return parts if roads.atomic(made[0].name, body, [nest for *_, nest in parts]) else whole
 
@@ -326,7 +191,7 @@ def _by_atomics(node: Node, buffers: Buffers, out: nest.Buffer, taken: set[str])
     place, how = (*at[: op.axis], row, *at[op.axis + 1 :]), f"atomic_{op.monoid.function}"
     store = nest.Store(sums, place, terms.of(x, at), None, how)
     loops = tuple((a, n, "free") for a, n in zip(at, x.type.shape, strict=True) if n != 1)
-    combine = renumber(_Nest().block([Leaf(loops, store)], frozenset()))
+    combine = renumber(Nest().block([Leaf(loops, store)], frozenset()))
     first, last = _copy(base, dtype), _copy(node, out.type.dtype)
     fill = lower_group((first,), buffers, {first: sums})
     parts = [(fresh(f"{out.name}_start", taken), (sums,), fill), (sums.name, (sums,), combine)]

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from weft.core.node import Node
 from weft.scalar.nest import Buffer
 from weft.tensor.groups import Groups, Kernel
-from weft.tensor.lower import elements, variables
+from weft.tensor.lower import elements
+from weft.tensor.nests import variables
 from weft.tensor.ops import ALONE, Extern, Map, Reduce, View
 from weft.tensor.terms import Terms
 

@@ -66,11 +66,11 @@ def _read_for(cursor: Cursor, lines: deque[Line], indent: int, scope: NestScope)
     for fold in folds:
         for name, acc in zip(fold.labels, fold.accs, strict=True):
             cursor.define(scope.terms, name, acc)
-    return For(variable, lo, hi, body, step, loop.role, loop.bind, folds, loop.grain)
+    return For(variable, lo, hi, body, step, loop.role, loop.bind, folds, loop.grain, loop.usual)
 
 
 def _read_annotation(cursor: Cursor, scope: NestScope) -> Loop:
-    """Read `free parallel grain 64`, or `reduce serial into acc0, sum(acc1: f32x8)`."""
+    """Read `free parallel grain 64`, `scan usual 3`, or `reduce into acc0, sum(acc1: f32x8)`."""
     loop = Loop()
     if not cursor.peek():
         return loop
@@ -81,6 +81,8 @@ def _read_annotation(cursor: Cursor, scope: NestScope) -> Loop:
         loop.bind = cursor.name()
     if cursor.accept("grain"):
         loop.grain = scope.index_term(cursor)
+    if cursor.accept("usual"):
+        loop.usual = cursor.integer()
     while cursor.accept("," if loop.listed else "into"):
         if cursor.peek(1 + (cursor.peek() == "finite")) == "(":
             fold = _read_fold(cursor)

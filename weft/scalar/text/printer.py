@@ -94,7 +94,8 @@ class _Printer:
         folds = self.folds(loop, parent)
         into = f" into {', '.join(folds)}" if folds else ""
         grain = "" if loop.grain is None else f" grain {self.ref(loop.grain)}"
-        return f"for {show_name(loop.label)} in {bounds}{step}:  # {how}{grain}{into}"
+        usual = f" usual {loop.usual}" if loop.usual else ""
+        return f"for {show_name(loop.label)} in {bounds}{step}:  # {how}{grain}{usual}{into}"
 
     def folds(self, loop: nest.For, parent: nest.For | None) -> list[str]:
         """The folds after `into`: none where updates imply them, labels, or monoid(label: type)."""

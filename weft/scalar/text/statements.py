@@ -26,11 +26,12 @@ def read_buffer(cursor: Cursor) -> Buffer:
 
 @dataclass
 class Loop:
-    """A loop while it is read: its role, its bind, its grain and its folds up to here."""
+    """A loop while it is read: what its header says, and its folds up to here."""
 
     role: str = "free"
     bind: str = ""
     grain: Node | None = None
+    usual: int = 0
     listed: list[str] = field(default_factory=list[str])  # labels, in the order of the header
     folds: dict[str, Fold] = field(default_factory=dict[str, Fold])  # by each label
 

@@ -21,7 +21,7 @@ from weft.scalar.index import simplify
 from weft.scalar.intervals import Interval
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
-from weft.scalar.ops import CASTS, Apply, apply, apply_all, axis, constant, is_index
+from weft.scalar.ops import CASTS, Apply, apply, apply_all, axis, constant, is_index, value_of
 from weft.scalar.reach import axis_range, longest
 from weft.scalar.sizes import size, symbols
 
@@ -159,8 +159,14 @@ def term_cost(term: Node) -> float:
             return 0.0  # part of an address, or as cheap
         if term.op.function.name == "multiply" and term.type.dtype.is_float:
             return 0.5  # half of a fused multiply-add
-        return term.op.function.cost
+        shifts = term.op.function.name == "floordiv" and _is_power(value_of(term.args[1]))
+        return 1.0 if shifts else term.op.function.cost
     return 1.0 if isinstance(term.op, Load) else 0.0
+
+
+def _is_power(value: Any) -> bool:
+    """Whether it is a whole power of two."""
+    return isinstance(value, int) and value > 0 and value & (value - 1) == 0
 
 
 def narrow(term: Node) -> Node:

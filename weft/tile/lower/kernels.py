@@ -121,7 +121,9 @@ class _Expansion:
             yield from simplify_block(substitute_block(body, {stmt.axis: lo}), ranges)
             return
         bind = stmt.bind if stmt.bind in (*kept, *nest.ASKED) else "serial"
-        yield For(stmt.axis, lo, hi, body, stmt.step, stmt.role, bind, grain=stmt.grain)
+        yield For(
+            stmt.axis, lo, hi, body, stmt.step, stmt.role, bind, grain=stmt.grain, usual=stmt.usual
+        )
 
     def unroll(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         inner: list[Copy] = []

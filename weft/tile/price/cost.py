@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.core.node import postorder
-from weft.scalar.blocks import loops_in
+from weft.scalar.blocks import loops_in, map_loops, substitute_block
 from weft.scalar.nest import Block, For, Let, Load, Stmt, Update
+from weft.scalar.ops import apply, constant
 from weft.scalar.placing import place
-from weft.scalar.structure import restates
+from weft.scalar.structure import is_same, restates
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, chain, contraction, term_cost, trips
@@ -32,11 +33,26 @@ def kernel_time_us(body: Block, target: Machine) -> float:
     """Predicted time of one kernel on all cores."""
     if restates(body):
         return 0.0  # link/program.py leaves it out
+    body = expected(body)
     body = body if isinstance(target, GPU) else rows_staged(body, target)
     time = block_time_us(body, target) / _shares(body, target)
     if isinstance(target, GPU):
         time = max(time, latency_ns(body, target) / 1e3)
     return time + target.launch_us
+
+
+def expected(body: Block) -> Block:
+    """The body with as many iterations of loops whose ends are loaded as there usually are."""
+
+    def one(stmt: For) -> For:
+        inside = map_loops(stmt.body, one)
+        if not stmt.usual:
+            return stmt if is_same(inside, stmt.body) else replace(stmt, body=inside)
+        moved = substitute_block(inside, {stmt.axis: apply("add", stmt.lo, stmt.axis)})
+        ends = constant(0), constant(stmt.usual)
+        return replace(stmt, lo=ends[0], hi=ends[1], body=moved, usual=0)
+
+    return map_loops(body, one) if any(s.usual for s in loops_in(body)) else body
 
 
 def _shares(body: Block, target: Machine) -> int:
@@ -52,6 +68,7 @@ def _shares(body: Block, target: Machine) -> int:
 
 def block_time_us(body: Block, target: Machine) -> float:
     """Predicted time of a block on one core."""
+    body = expected(body)
     work = sum(_instructions(s, target) for s in body if isinstance(s, For))
     return max(work / target.vector_ops_per_ns, memory_ns(body, target)) / 1e3
 

@@ -1,0 +1,253 @@
+"""Scatters of rows by segments: entries sorted by where they go, those of a row folded at once.
+
+kernels, takes = by_segments(node, buffers, out, taken, tables, 1 << 19)
+out_order   the entries of each block by row, stably, and where each row's begin: a counting sort
+            (Knuth, The Art of Computer Programming 3, 5.2), the blocks apart
+out         for columns that a cache holds: block by block, row by row, for each column a fold of
+            its entries in registers, into a local table; of one block into the result
+
+A table that is read, added to and stored for each entry takes three accesses for each value; a
+segment takes one. The entries are in as many blocks as that what they read of some columns stays
+in the cache. All entries of a row are folded in their order, whatever the number of threads.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from weft.core.node import Node, make, op_of, postorder, substitute
+from weft.core.text.graph import fresh
+from weft.core.types import TensorType, i32, i64
+from weft.scalar.blocks import Index
+from weft.scalar.intervals import Interval, bounds
+from weft.scalar.monoid import SUM
+from weft.scalar.nest import (
+    Block,
+    Buffer,
+    Fold,
+    For,
+    Load,
+    Local,
+    Store,
+    Update,
+    free_variables,
+)
+from weft.scalar.ops import apply, axis, cast, checked_index, constant
+from weft.scalar.structure import renumber
+from weft.tensor.ops import Scatter
+from weft.tensor.scatters import Tables
+from weft.tensor.sorts import Buffers, Made, around, is_short, loop
+from weft.tensor.terms import Folded, Terms, stored
+
+LEAST = 16  # columns, so that a segment fills a vector register
+TILE = 128  # columns whose folds are in registers together
+MOST_BLOCKS = 64
+
+
+class _Segments:
+    """A scatter of rows, and how its nests name what they make."""
+
+    def __init__(self, node: Node, buffers: Buffers, out: Buffer) -> None:
+        self.op, self.out = op_of(node, Scatter), out
+        self.base, self.index, self.x = node.args
+        self.shape, self.axis = node.type.shape, self.op.axis
+        self.rows, self.entries = self.shape[self.axis], self.x.type.shape[self.axis]
+        self.entry, self.row, self.block = axis("entry"), axis("row"), axis("block")
+        self.column, self.turn = axis("column"), axis("turn")
+        self.outer = {d: axis(f"o{d}") for d in range(len(self.shape) - 1) if d != self.axis}
+        self.ranges: dict[Node, Interval] = {
+            self.entry: (0, self.entries - 1),
+            self.row: (0, self.rows - 1),
+            self.column: (0, self.shape[-1] - 1),
+            **{a: (0, self.shape[d] - 1) for d, a in self.outer.items()},
+        }
+        self.terms = Terms(buffers, self.ranges)
+        at = self.terms.of(self.index, self.place(self.entry))
+        self.at = apply(checked_index, at, constant(self.rows))
+        self.value = self.terms.of(self.x, self.place(self.entry))
+        self.start = self.terms.of(self.base, self.place(self.row))
+
+    def place(self, row: Node) -> Index:
+        """The index of an element of a row."""
+        every = range(len(self.shape))
+        return tuple(row if d == self.axis else self.outer.get(d, self.column) for d in every)
+
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether whole rows go where one index says, and nothing is reduced on the way."""
+        every = postorder(self.at, self.value, self.start)
+        return free_variables(self.at) <= {self.entry} and not any(
+            isinstance(n.op, Folded) for n in every
+        )
+
+    def read(self, width: int) -> int:
+        """Bytes that all entries read of so many columns."""
+        total = 0
+        for node in postorder(self.value):
+            if isinstance(node.op, Load):
+                size = node.op.buffer.type.dtype.bytes
+                for term, extent in zip(node.args, node.op.buffer.type.shape, strict=False):
+                    size *= self.met(term, extent, width)
+                total += size
+        return total
+
+    def takes(self, places: Buffer, starts: Buffer, width: int) -> list[Block]:
+        """Nests that take as long as the folds: where each entry is, once for a tile of columns;
+        and folds of entries in order, half of them again: the second cache has them, but slower.
+        """
+        blocks, usual = starts.type.shape[0], self.usual(starts)
+        tile = loop(self.column, -(-self.shape[-1] // TILE), self.found(places))
+        at = apply("add", self.row, apply("multiply", self.block, constant(self.rows)))
+        at = substitute((at,), {self.block: constant(0)})[0] if blocks == 1 else at
+        entry = apply("add", apply("multiply", at, constant(usual)), self.turn)
+        reads = [n for n in postorder(self.value) if isinstance(n.op, Load)]
+        held = {n: replace(n.op.buffer, space="local") for n in reads}  # type: ignore[attr-defined]
+        near = {n: make(Load(b), *n.args[: b.type.rank]) for n, b in held.items()}
+        (value,) = substitute(substitute((self.value,), near), {self.entry: entry})
+        where = around([(a, self.shape[d]) for d, a in self.outer.items()], (tile,))
+        whole, half = (self.folds(starts, width, value, n) for n in (usual, usual // 2))
+        return [where, whole, half]
+
+    def found(self, places: Buffer) -> For:
+        """Where every entry is."""
+        found = Buffer("found", TensorType(i64, (self.entries,)), "local")
+        place = cast(make(Load(places), self.entry), i64)
+        return loop(self.entry, self.entries, Store(found, (self.entry,), place))
+
+    def met(self, term: Node, extent: int, width: int) -> int:
+        """How many values an index takes, as far as entries and columns decide."""
+        axes = free_variables(term)
+        if self.column in axes:
+            return min(width, extent)
+        if self.entry not in axes:
+            return 1
+        low, high = bounds(term, self.ranges)
+        return int(min(high - low + 1, extent))
+
+    def order(self, places: Buffer, starts: Buffer, blocks: int) -> Block:
+        """Sort the entries of each block."""
+        size = self.rows + 1
+        counts, moved = (Buffer(n, TensorType(i32, (size,)), "local") for n in ("counts", "moved"))
+        first, last = self.ends(self.block, blocks)
+        fold = Fold(("acc0",), SUM, (i32,))
+        count = make(Load(counts), self.row)
+        begin = apply("add", apply("subtract", fold.running[0], count), cast(first, i32))
+        free = make(Load(moved), self.at)
+        one, entry = constant(1, i32), cast(self.entry, i32)
+        body: Block = (
+            Local(counts),
+            Local(moved),
+            loop(self.row, size, Store(counts, (self.row,), constant(0, i32))),
+            loop(
+                self.entry,
+                last,
+                Store(counts, (self.at,), apply("add", make(Load(counts), self.at), one)),
+                role="scan",
+                first=first,
+            ),
+            loop(
+                self.row,
+                size,
+                Update(fold, (count,)),
+                Store(starts, (self.block, self.row), begin),
+                Store(moved, (self.row,), begin),
+                role="scan",
+                folds=(fold,),
+            ),
+            loop(
+                self.entry,
+                last,
+                Store(places, (cast(free, i64),), entry),
+                Store(moved, (self.at,), apply("add", free, one)),
+                role="scan",
+                first=first,
+            ),
+        )
+        return renumber((loop(self.block, blocks, *body),))
+
+    def ends(self, block: Node, blocks: int) -> tuple[Node, Node]:
+        """Where a block of entries begins and ends."""
+        part = constant(-(-self.entries // blocks))
+        first = apply("multiply", block, part)
+        return first, apply("minimum", apply("add", first, part), constant(self.entries))
+
+    def folds(self, starts: Buffer, width: int, value: Node, turns: int | None = None) -> Block:
+        """Fold that value of the entries of each segment, or so many times."""
+        columns, strip, blocks = self.shape[-1], axis("strip"), starts.type.shape[0]
+        part = apply("add", apply("multiply", strip, constant(width)), self.column)
+        moved = {self.column: part} if width < columns else {}
+        (start,) = substitute((self.start,), moved)
+        sums, some = self.segment(starts, moved, value, turns)
+        place, here = substitute(self.place(self.row), moved), (self.row, self.column)
+        if blocks == 1:
+            both = self.combined(start, sums, some)
+            store = Store(self.out, place, stored(both, self.out.type.dtype))
+            body: Block = (self.each(width, sums, store),)
+        else:
+            table = Buffer("table", TensorType(start.type.dtype, (self.rows, width)), "local")
+            known = make(Load(table), *here)
+            added = Store(table, here, self.combined(known, sums, some))
+            body = (
+                Local(table),
+                self.each(width, Store(table, here, start)),
+                loop(self.block, blocks, self.each(width, sums, added), role="scan"),
+                self.each(width, Store(self.out, place, stored(known, self.out.type.dtype))),
+            )
+        outer = [(a, self.shape[d]) for d, a in self.outer.items()]
+        outer += [(strip, columns // width)] * bool(moved)
+        return renumber(around(outer, body))
+
+    def segment(
+        self, starts: Buffer, moved: Mapping[Node, Node], value: Node, turns: int | None
+    ) -> tuple[For, Node]:
+        """The fold of a row's entries of a block, and whether there are any."""
+        blocks, usual = starts.type.shape[0], self.usual(starts)
+        block, after = self.block, apply("add", self.row, constant(1))
+        block = constant(0) if blocks == 1 else block
+        lo, end = (cast(make(Load(starts), block, r), i64) for r in (self.row, after))
+        hi = apply("minimum", end, apply("add", lo, constant(-(-self.entries // blocks))))
+        (value,) = substitute((value,), moved)
+        fold = Fold(("acc0",), self.op.monoid, self.op.monoid.carriers((value.type.dtype,)))
+        ends = (lo, hi) if turns is None else (constant(0), constant(turns))
+        update = (Update(fold, (value,)),)
+        sums = For(self.turn, *ends, update, role="reduce", folds=(fold,), usual=usual)
+        return sums, apply("lt", lo, end)
+
+    def usual(self, starts: Buffer) -> int:
+        """Entries of a segment, on average."""
+        return -(-self.entries // (starts.type.shape[0] * self.rows))
+
+    def combined(self, known: Node, sums: For, some: Node) -> Node:
+        """What is known with the fold of a segment; as it is where that is empty."""
+        (both,) = self.op.monoid.combine((known,), sums.folds[0].accs)
+        return apply("where", some, both, known)
+
+    def each(self, width: int, *body: For | Store) -> For:
+        """Every column of every row."""
+        return loop(self.row, self.rows, loop(self.column, width, *body))
+
+
+def by_segments(
+    node: Node, buffers: Buffers, out: Buffer, taken: Collection[str], tables: Tables, cache: int
+) -> tuple[list[Made], list[Block]]:
+    """The kernels, and nests that take as long; none for a scatter that is not of rows.
+
+    The cache, in bytes, is to hold what a block reads of as many columns as a table has.
+    """
+    op, shape = op_of(node, Scatter), node.type.shape
+    known = all(map(is_short, (*shape, *node.args[2].type.shape)))
+    if not known or op.axis == len(shape) - 1 or shape[-1] < LEAST:
+        return [], []
+    made = _Segments(node, buffers, out)
+    if not made.is_of_rows or len(op.monoid.carriers((made.value.type.dtype,))) > 1:
+        return [], []
+    blocks, (_, width) = 1, tables(made.rows, shape[-1])
+    while blocks < MOST_BLOCKS and made.read(width) > blocks * cache:
+        blocks *= 2
+    width = width if blocks > 1 else shape[-1]
+    places = Buffer(fresh(f"{out.name}_order", {*taken}), TensorType(i32, (made.entries,)))
+    starts = Buffer(fresh(f"{out.name}_starts", {*taken}), TensorType(i32, (blocks, made.rows + 1)))
+    order, held = made.order(places, starts, blocks), (places, starts, width)
+    found = cast(make(Load(places), made.turn), i64)
+    (value,) = substitute((made.value,), {made.entry: found})
+    kernels = [(places.name, held[:2], order), (out.name, (out,), made.folds(starts, width, value))]
+    return kernels, [order, *made.takes(*held)]
