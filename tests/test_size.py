@@ -34,12 +34,12 @@ transforms""".split()
 
 BY_HAND = ("values", "loop_values", "slab_values", "script", "legal")
 
-COMPILER_LINES = 19_850  # 17,200 before what training asks for: rows of 100 ops more; see ALL_LINES
+COMPILER_LINES = 20_200  # 17,200 before what training asks for: rows of 100 ops, segments
 SEARCH_LINES = 2_625  # 1,200 until it had a benchmark, deltas, splits, functions, enlarge, memory
 GRADIENT_LINES = 1_000
 TRAIN_LINES = 650
 EXPLAIN_LINES = 700  # of weft/explain, which decides nothing: it counts, tells and shows
-ALL_LINES = 29_150
+ALL_LINES = 29_500
 FILE_LINES = 400
 FUNCTION_LINES = 50
 

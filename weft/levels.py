@@ -37,6 +37,7 @@ from weft.tensor.groups import Group, Prices
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.rules import simplify
 from weft.tensor.statistics import fold_in_one_pass
+from weft.tensor.trims import trim_scatters
 from weft.text import print_program
 from weft.tile import verify as tile_verify
 from weft.tile.lower import kernels as tile_lower
@@ -160,7 +161,8 @@ def steps_on_tensors(
         ("002_search", lambda graph: search(graph, price, target, log, *searching)),
         ("003_fold_in_one_pass", partial(fold_in_one_pass, price=price)),
     )
-    return (*steps, ("004_pair_bf16", pair_bf16)) if target.pairs else steps
+    steps = (*steps, ("004_trim_scatters", trim_scatters))
+    return (*steps, ("005_pair_bf16", pair_bf16)) if target.pairs else steps
 
 
 def groups_of(

@@ -25,6 +25,7 @@ MODULES = {
     "search": "weft.search.search",
     "fold_in_one_pass": "weft.tensor.statistics",
     "pair_bf16": "weft.tensor.pairs",
+    "trim_scatters": "weft.tensor.trims",
 }
 
 

@@ -187,9 +187,11 @@ def _by_atomics(node: Node, buffers: Buffers, out: nest.Buffer, taken: set[str])
     sums = out if dtype is out.type.dtype else sums
     ranges, ((_, at),) = elements((x,))
     terms = Terms(buffers, ranges)
-    row = apply(checked_index, terms.of(index, at), constant(node.type.shape[op.axis]))
+    rows = node.type.shape[op.axis]
+    row = apply(checked_index, terms.of(index, at), constant(rows + op.beyond))
+    inside = apply("lt", row, constant(rows)) if op.beyond else None
     place, how = (*at[: op.axis], row, *at[op.axis + 1 :]), f"atomic_{op.monoid.function}"
-    store = nest.Store(sums, place, terms.of(x, at), None, how)
+    store = nest.Store(sums, place, terms.of(x, at), inside, how)
     loops = tuple((a, n, "free") for a, n in zip(at, x.type.shape, strict=True) if n != 1)
     combine = renumber(Nest().block([Leaf(loops, store)], frozenset()))
     first, last = _copy(base, dtype), _copy(node, out.type.dtype)

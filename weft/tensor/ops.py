@@ -245,10 +245,12 @@ class Scatter(Op):
     out = base, then out[.., index[p], ..] = combine(out[.., index[p], ..], x[p]) for p in order
     Operands: base, index (i64) and values x; index and x have one shape. `axis` is the indexed
     axis; along every other axis all three have one length. IndexOutOfRange for an index outside it.
+    An index may be `beyond` it, by less than so much: that value is left out.
     """
 
     monoid: Monoid
     axis: int
+    beyond: int = 0
 
     def infer(self, base: TensorType, index: TensorType, x: TensorType) -> TensorType:
         fits = base.rank == index.rank and index.shape == x.shape and self.axis < base.rank
@@ -256,14 +258,16 @@ class Scatter(Op):
         fits = fits and not any(differ(a, b) for d, (a, b) in enumerate(sizes) if d != self.axis)
         require(fits, f"scatter of {x} at {index} along axis {self.axis} of {base}")
         require(index.dtype is i64 and base.dtype == x.dtype, f"scatter of {x} at {index}")
+        require(self.beyond >= 0, f"scatter to {self.beyond} rows beyond {base}")
         return TensorType(base.dtype, base.shape)
 
     def evaluate(self, base: Any, index: Any, x: Any) -> Any:
-        place = list(np.indices(index.shape, sparse=True))
-        place[self.axis] = checked_index.evaluate(index, base.shape[self.axis])
-        out = base.copy()
+        rows, place = base.shape[self.axis], list(np.indices(index.shape, sparse=True))
+        place[self.axis] = checked_index.evaluate(index, rows + self.beyond)
+        after = [(0, self.beyond * (d == self.axis)) for d in range(base.ndim)]
+        out = np.pad(base, after) if self.beyond else base.copy()
         SCATTERED[self.monoid.name].at(out, tuple(place), x)
-        return out
+        return out.take(np.arange(rows), self.axis) if self.beyond else out
 
 
 @op("sort")

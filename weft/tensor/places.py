@@ -13,7 +13,18 @@ from weft.core.types import i64
 from weft.scalar import monoid as m
 from weft.scalar import ops as s
 from weft.scalar.sizes import Size, differ
-from weft.tensor.build import Tensor, broadcast, full, iota, permute, reshape, scatter, sort
+from weft.tensor.build import (
+    Tensor,
+    broadcast,
+    full,
+    iota,
+    pad,
+    permute,
+    reshape,
+    scatter,
+    slice_,
+    sort,
+)
 from weft.tensor.folds import shifted
 from weft.tensor.marks import Cotangent, custom, mark
 from weft.tensor.ops import Gather, Scatter
@@ -64,6 +75,11 @@ def _at(x: Tensor, axis: int, index: Tensor) -> Tensor:
 def scatter_back(gradients: Gradients, node: Node, g: Tensor) -> tuple[Tensor, Tensor]:
     """`gradients` is grad.py's, of what these gradients pass on."""
     op, (base, index, x) = op_of(node, Scatter), map(Tensor, node.args)
+    if op.beyond:  # as of the first rows of one that makes all
+        pads = [(0, op.beyond * (d == op.axis)) for d in range(base.rank)]
+        whole = scatter(op.monoid, pad(base, pads), op.axis, index, x)
+        base_g, x_g = scatter_back(gradients, whole.node, pad(g, pads))
+        return slice_(base_g, op.axis, 0, base.shape[op.axis]), x_g
     y, axis, name = Tensor(node), op.axis, op.monoid.name
     if name == "sum":
         return g, _at(g, axis, index)

@@ -11,13 +11,13 @@ segment takes one. The entries are in as many blocks as that what they read of s
 in the cache. All entries of a row are folded in their order, whatever the number of threads.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 from weft.core.node import Node, make, op_of, postorder, substitute
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType, i32, i64
-from weft.scalar.blocks import Index
+from weft.scalar.blocks import Index, map_loops
 from weft.scalar.intervals import Interval, bounds
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import (
@@ -51,6 +51,7 @@ class _Segments:
         self.base, self.index, self.x = node.args
         self.shape, self.axis = node.type.shape, self.op.axis
         self.rows, self.entries = self.shape[self.axis], self.x.type.shape[self.axis]
+        self.named = self.rows + self.op.beyond  # rows that an index may name
         self.entry, self.row, self.block = axis("entry"), axis("row"), axis("block")
         self.column, self.turn = axis("column"), axis("turn")
         self.outer = {d: axis(f"o{d}") for d in range(len(self.shape) - 1) if d != self.axis}
@@ -62,7 +63,7 @@ class _Segments:
         }
         self.terms = Terms(buffers, self.ranges)
         at = self.terms.of(self.index, self.place(self.entry))
-        self.at = apply(checked_index, at, constant(self.rows))
+        self.at = apply(checked_index, at, constant(self.named))
         self.value = self.terms.of(self.x, self.place(self.entry))
         self.start = self.terms.of(self.base, self.place(self.row))
 
@@ -90,10 +91,12 @@ class _Segments:
                 total += size
         return total
 
-    def takes(self, places: Buffer, starts: Buffer, width: int) -> list[Block]:
-        """Nests that take as long as the folds: where each entry is, once for a tile of columns;
-        and folds of entries in order, half of them again: the second cache has them, but slower.
+    def takes(self, order: Block, places: Buffer, starts: Buffer, width: int) -> list[Block]:
+        """Nests that take as long: of the order, whose counters wait for each other's stores, on
+        one core; of where each entry is, once for a tile of columns; of folds in order, of values
+        in the cache.
         """
+        alone = map_loops(order, lambda s: replace(s, role="scan"))
         blocks, usual = starts.type.shape[0], self.usual(starts)
         tile = loop(self.column, -(-self.shape[-1] // TILE), self.found(places))
         at = apply("add", self.row, apply("multiply", self.block, constant(self.rows)))
@@ -104,8 +107,7 @@ class _Segments:
         near = {n: make(Load(b), *n.args[: b.type.rank]) for n, b in held.items()}
         (value,) = substitute(substitute((self.value,), near), {self.entry: entry})
         where = around([(a, self.shape[d]) for d, a in self.outer.items()], (tile,))
-        whole, half = (self.folds(starts, width, value, n) for n in (usual, usual // 2))
-        return [where, whole, half]
+        return [alone, where, self.folds(starts, width, value, known=True)]
 
     def found(self, places: Buffer) -> For:
         """Where every entry is."""
@@ -125,7 +127,7 @@ class _Segments:
 
     def order(self, places: Buffer, starts: Buffer, blocks: int) -> Block:
         """Sort the entries of each block."""
-        size = self.rows + 1
+        size = self.named + 1
         counts, moved = (Buffer(n, TensorType(i32, (size,)), "local") for n in ("counts", "moved"))
         first, last = self.ends(self.block, blocks)
         fold = Fold(("acc0",), SUM, (i32,))
@@ -170,13 +172,13 @@ class _Segments:
         first = apply("multiply", block, part)
         return first, apply("minimum", apply("add", first, part), constant(self.entries))
 
-    def folds(self, starts: Buffer, width: int, value: Node, turns: int | None = None) -> Block:
-        """Fold that value of the entries of each segment, or so many times."""
+    def folds(self, starts: Buffer, width: int, value: Node, known: bool = False) -> Block:
+        """Fold that value of the entries of each segment; as often as usual, if that is known."""
         columns, strip, blocks = self.shape[-1], axis("strip"), starts.type.shape[0]
         part = apply("add", apply("multiply", strip, constant(width)), self.column)
         moved = {self.column: part} if width < columns else {}
         (start,) = substitute((self.start,), moved)
-        sums, some = self.segment(starts, moved, value, turns)
+        sums, some = self.segment(starts, moved, value, known)
         place, here = substitute(self.place(self.row), moved), (self.row, self.column)
         if blocks == 1:
             both = self.combined(start, sums, some)
@@ -184,20 +186,20 @@ class _Segments:
             body: Block = (self.each(width, sums, store),)
         else:
             table = Buffer("table", TensorType(start.type.dtype, (self.rows, width)), "local")
-            known = make(Load(table), *here)
-            added = Store(table, here, self.combined(known, sums, some))
+            kept = make(Load(table), *here)
+            added = Store(table, here, self.combined(kept, sums, some))
             body = (
                 Local(table),
                 self.each(width, Store(table, here, start)),
                 loop(self.block, blocks, self.each(width, sums, added), role="scan"),
-                self.each(width, Store(self.out, place, stored(known, self.out.type.dtype))),
+                self.each(width, Store(self.out, place, stored(kept, self.out.type.dtype))),
             )
         outer = [(a, self.shape[d]) for d, a in self.outer.items()]
         outer += [(strip, columns // width)] * bool(moved)
         return renumber(around(outer, body))
 
     def segment(
-        self, starts: Buffer, moved: Mapping[Node, Node], value: Node, turns: int | None
+        self, starts: Buffer, moved: dict[Node, Node], value: Node, known: bool
     ) -> tuple[For, Node]:
         """The fold of a row's entries of a block, and whether there are any."""
         blocks, usual = starts.type.shape[0], self.usual(starts)
@@ -207,14 +209,14 @@ class _Segments:
         hi = apply("minimum", end, apply("add", lo, constant(-(-self.entries // blocks))))
         (value,) = substitute((value,), moved)
         fold = Fold(("acc0",), self.op.monoid, self.op.monoid.carriers((value.type.dtype,)))
-        ends = (lo, hi) if turns is None else (constant(0), constant(turns))
+        ends = (constant(0), constant(usual)) if known else (lo, hi)
         update = (Update(fold, (value,)),)
         sums = For(self.turn, *ends, update, role="reduce", folds=(fold,), usual=usual)
         return sums, apply("lt", lo, end)
 
     def usual(self, starts: Buffer) -> int:
         """Entries of a segment, on average."""
-        return -(-self.entries // (starts.type.shape[0] * self.rows))
+        return -(-self.entries // (starts.type.shape[0] * self.named))
 
     def combined(self, known: Node, sums: For, some: Node) -> Node:
         """What is known with the fold of a segment; as it is where that is empty."""
@@ -240,14 +242,16 @@ def by_segments(
     made = _Segments(node, buffers, out)
     if not made.is_of_rows or len(op.monoid.carriers((made.value.type.dtype,))) > 1:
         return [], []
-    blocks, (_, width) = 1, tables(made.rows, shape[-1])
+    blocks, (_, width) = 1, tables(made.named, shape[-1])
     while blocks < MOST_BLOCKS and made.read(width) > blocks * cache:
         blocks *= 2
     width = width if blocks > 1 else shape[-1]
     places = Buffer(fresh(f"{out.name}_order", {*taken}), TensorType(i32, (made.entries,)))
-    starts = Buffer(fresh(f"{out.name}_starts", {*taken}), TensorType(i32, (blocks, made.rows + 1)))
+    starts = Buffer(
+        fresh(f"{out.name}_starts", {*taken}), TensorType(i32, (blocks, made.named + 1))
+    )
     order, held = made.order(places, starts, blocks), (places, starts, width)
     found = cast(make(Load(places), made.turn), i64)
     (value,) = substitute((made.value,), {made.entry: found})
     kernels = [(places.name, held[:2], order), (out.name, (out,), made.folds(starts, width, value))]
-    return kernels, [order, *made.takes(*held)]
+    return kernels, made.takes(order, *held)

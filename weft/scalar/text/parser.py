@@ -77,7 +77,7 @@ def _read_annotation(cursor: Cursor, scope: NestScope) -> Loop:
     loop.role = cursor.name("the role of the loop")
     if loop.role not in ROLES:
         cursor.fail(f"the role of a loop is {', '.join(ROLES)}, not {loop.role}")
-    if cursor.peek() != "into" and cursor.at_name():
+    if cursor.peek() not in ("into", "usual") and cursor.at_name():
         loop.bind = cursor.name()
     if cursor.accept("grain"):
         loop.grain = scope.index_term(cursor)
