@@ -152,6 +152,16 @@ def test_a_loop_that_ends_at_an_axis_runs_half_of_its_way(target: CPU) -> None:
     assert 0.4 < half / full < 0.75
 
 
+def test_a_loop_whose_ends_are_loaded_runs_as_often_as_usual(target: CPU) -> None:
+    def fold(entries: int) -> float:
+        given = torch.empty(64, 128), torch.zeros(entries).long(), torch.empty(entries, 128)
+        captured = capture_call(lambda b, i, x: b.index_add(0, i, x), given)
+        options = Options("cpu:avx512", schedule="*.segments.index_add = yes", tune="off")
+        return us(lower(captured.graph, options, PassLog()).made["tile"].kernels[-1], target)
+
+    assert fold(1600) > 3 * fold(400) and fold(6400) > 3 * fold(1600)
+
+
 def test_rates_are_kept_for_one_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -170,7 +170,7 @@ class For(Stmt):
             the threads of one outer iteration: neighbours in a warp, or several warps). tile/ops.py
             has them all.
     grain   of a parallel loop whose work sizes decide: iterations for which to wake a thread
-    usual   iterations on average, for prices, of a loop whose ends are loaded; 0 where they say all
+    usual   hi - lo on average, for prices, of a loop whose ends are loaded; 0 where they say all
     """
 
     axis: Node

@@ -264,7 +264,7 @@ class _Verifier:
         self.that(free, f"a {stmt.bind} loop must be free, not {stmt.role}")
         self.that(stmt.step > 0, f"step {stmt.step} is not positive")
         self.that(stmt.grain is None or stmt.bind == "parallel", "only a parallel loop has a grain")
-        self.that(stmt.usual >= 0, f"usually {stmt.usual} iterations are less than none")
+        self.that(stmt.usual >= 0, f"usually {stmt.usual} from lo to hi is negative")
         self.that(stmt.lo.type.dtype is i64 and stmt.hi.type.dtype is i64, "its bounds must be i64")
         outer = [f for f in self.open if f.axis is stmt.axis]
         self.that(not outer, f"axis {label} is bound again inside its own loop")

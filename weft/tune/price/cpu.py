@@ -83,7 +83,10 @@ class Walk:
         return longest(arithmetic + shuffles, n.load * r.load, n.store * r.store, part=BEHIND)
 
     def loop(self, stmt: For) -> float:
-        lo, hi = self.value(stmt.lo), self.value(stmt.hi)
+        lo = self.value(stmt.lo)
+        if stmt.usual:
+            self.at[stmt.hi] = lo + stmt.usual
+        hi = self.value(stmt.hi)
         turns = max(0, -(-(hi - lo) // stmt.step))
         self.turns[stmt] = float(turns)
         self.instructions[stmt] = 0.0
@@ -117,7 +120,8 @@ class Walk:
         """A bound, with sizes at their hints."""
         found: dict[Node, Any] = {}
         for node in postorder(term):
-            found[node] = self.own(node, [found[a] for a in node.args])
+            known = self.at.get(node)
+            found[node] = self.own(node, [found[a] for a in node.args]) if known is None else known
         return int(found[term])
 
     def own(self, node: Node, args: list[Any]) -> Any:
@@ -126,7 +130,7 @@ class Walk:
             return op.value
         if isinstance(op, Symbol):
             return op.hint
-        return op.function.evaluate(*args) if isinstance(op, Apply) else self.at.get(node, 0)
+        return op.function.evaluate(*args) if isinstance(op, Apply) else 0
 
 
 def jumps(stmt: For, target: CPU) -> int:
