@@ -80,40 +80,47 @@ class _Segments:
             isinstance(n.op, Folded) for n in every
         )
 
+    @property
+    def reads(self) -> list[Node]:
+        return [n for n in postorder(self.value) if isinstance(n.op, Load)]
+
     def read(self, width: int) -> int:
-        """Bytes that all entries read of so many columns."""
-        total = 0
-        for node in postorder(self.value):
-            if isinstance(node.op, Load):
-                size = node.op.buffer.type.dtype.bytes
-                for term, extent in zip(node.args, node.op.buffer.type.shape, strict=False):
-                    size *= self.met(term, extent, width)
-                total += size
-        return total
+        """Bytes that all entries read of so many columns; 0 where few are read again."""
+        total = loaded = 0
+        for node in self.reads:
+            buffer = op_of(node, Load).buffer
+            size = buffer.type.dtype.bytes
+            each = width if self.column in free_variables(*node.args) else 1
+            loaded += size * self.entries * each
+            for term, extent in zip(node.args, buffer.type.shape, strict=False):
+                size *= self.met(term, extent, width)
+            total += size
+        return total if loaded >= 2 * total else 0
 
     def takes(self, order: Block, places: Buffer, starts: Buffer, width: int) -> list[Block]:
         """Nests that take as long: of the order, whose counters wait for each other's stores, on
         one core; of where each entry is, once for a tile of columns; of folds in order, of values
-        in the cache.
+        in the cache if they are read again; else of values twice, as they are read in no order.
         """
         alone = map_loops(order, lambda s: replace(s, role="scan"))
-        blocks, usual = starts.type.shape[0], self.usual(starts)
-        tile = loop(self.column, -(-self.shape[-1] // TILE), self.found(places))
+        blocks, usual, columns = starts.type.shape[0], self.usual(starts), self.shape[-1]
         at = apply("add", self.row, apply("multiply", self.block, constant(self.rows)))
         at = substitute((at,), {self.block: constant(0)})[0] if blocks == 1 else at
         entry = apply("add", apply("multiply", at, constant(usual)), self.turn)
-        reads = [n for n in postorder(self.value) if isinstance(n.op, Load)]
-        held = {n: replace(n.op.buffer, space="local") for n in reads}  # type: ignore[attr-defined]
-        near = {n: make(Load(b), *n.args[: b.type.rank]) for n, b in held.items()}
+        reads = self.reads if self.read(width) else []
+        near = {n: make(Load(_near(n)), *n.args[: op_of(n, Load).buffer.type.rank]) for n in reads}
         (value,) = substitute(substitute((self.value,), near), {self.entry: entry})
-        where = around([(a, self.shape[d]) for d, a in self.outer.items()], (tile,))
-        return [alone, where, self.folds(starts, width, value, known=True)]
+        parts = [(-(-columns // TILE), cast(make(Load(places), self.entry), i64))]
+        parts += [] if reads else [(columns, self.value)]
+        outer = [(a, self.shape[d]) for d, a in self.outer.items()]
+        made = [around(outer, (self.copies(n, term),)) for n, term in parts]
+        return [alone, *made, self.folds(starts, width, value, known=True)]
 
-    def found(self, places: Buffer) -> For:
-        """Where every entry is."""
-        found = Buffer("found", TensorType(i64, (self.entries,)), "local")
-        place = cast(make(Load(places), self.entry), i64)
-        return loop(self.entry, self.entries, Store(found, (self.entry,), place))
+    def copies(self, columns: int, value: Node) -> For:
+        """Stores of a value of every entry, of so many columns."""
+        made = Buffer("made", TensorType(value.type.dtype, (columns,)), "local")
+        store = Store(made, (self.column,), value)
+        return loop(self.entry, self.entries, loop(self.column, columns, store))
 
     def met(self, term: Node, extent: int, width: int) -> int:
         """How many values an index takes, as far as entries and columns decide."""
@@ -228,12 +235,20 @@ class _Segments:
         return loop(self.row, self.rows, loop(self.column, width, *body))
 
 
+def _near(load: Node) -> Buffer:
+    """A buffer as small as that it is in the cache, in place of what is loaded."""
+    kind = op_of(load, Load).buffer.type
+    shape = (*(1 for _ in kind.shape[1:]), TILE)
+    return Buffer("near", TensorType(kind.dtype, shape), "local")
+
+
 def by_segments(
     node: Node, buffers: Buffers, out: Buffer, taken: Collection[str], tables: Tables, cache: int
 ) -> tuple[list[Made], list[Block]]:
     """The kernels, and nests that take as long; none for a scatter that is not of rows.
 
-    The cache, in bytes, is to hold what a block reads of as many columns as a table has.
+    The cache, in bytes, is to hold what a block reads of as many columns as a table has: entries
+    are in blocks if they read values again.
     """
     op, shape = op_of(node, Scatter), node.type.shape
     known = all(map(is_short, (*shape, *node.args[2].type.shape)))

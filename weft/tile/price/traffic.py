@@ -24,7 +24,8 @@ Traffic = dict[tuple[Buffer, Axes], float]  # bytes, by what is read and the axe
 def moved(body: Block, cache: int, sector: int = 1) -> dict[Buffer, float]:
     """Bytes per global buffer that one run of the block moves past a cache of that size.
 
-    Where no loop goes from an element to the next, one moves with what else is in its sector.
+    A local buffer that is larger counts too. Where no loop goes from an element to the next, one
+    moves with what else is in its sector.
     """
     blocked = {s.axis for s in loops_in(body) if contraction(s) is not None}
     total: dict[Buffer, float] = {}
@@ -78,7 +79,7 @@ class _Count:
             if isinstance(s, For):
                 parts.append(self.loop(s))
             touched = access(s.term if isinstance(s, Let) else s)
-            if touched is not None and touched[0].space == "global":
+            if touched is not None and self.is_far(touched[0]):
                 buffer, index = touched
                 axes = free_variables(*index)
                 size = buffer.type.dtype.bytes
@@ -86,6 +87,11 @@ class _Count:
                     size = max(size, min(self.sector, _apart(buffer, index)))
                 own[buffer, axes] = own.get((buffer, axes), 0.0) + size
         return self.together([own, *parts])
+
+    def is_far(self, buffer: Buffer) -> bool:
+        """Whether it is in memory: the cache does not hold a local one either that is larger."""
+        large = buffer.space == "local" and hint(buffer.bytes) > self.cache
+        return buffer.space == "global" or large
 
     def loop(self, stmt: For) -> Traffic:
         inner = self.block(stmt.body)
