@@ -12,6 +12,12 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 
+# Files of few tests that take long: first, or one process waits for another at the end.
+LONG = """tile/test_program_choices frontend/test_models models/test_models agree/test_any_size
+tune/test_tuner tune/test_program tensor/test_work frontend/test_sizes_of_images
+frontend/test_pooling_gradients frontend/test_transposed_convolutions conformance/test_conformance
+runtime/test_functions train/test_parallel train/test_checkpoint""".split()
+
 # Read when weft and torch are first imported, so set before: a cache of the suite's own, and
 # threads that sleep while they wait, because the suite runs several processes side by side.
 os.environ["WEFT_CACHE"] = str(ROOT / "build" / "test-cache")
@@ -46,6 +52,12 @@ def pytest_collection() -> Generator[None]:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    long = {ROOT / "tests" / f"{name}.py" for name in LONG}
+    items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.fixture(autouse=True)
