@@ -23,7 +23,8 @@ bench-train: $(READY)
 
 test: lint typecheck opencl browser
 	@echo "pytest, $(JOBS) processes"
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --durations=10
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+	    --durations=10
 
 corpus: $(READY)
 	@$(BIN)/python -W ignore -m tests.gpu.corpus --jobs $(JOBS)

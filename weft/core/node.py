@@ -135,21 +135,30 @@ def bottom_up(
         return memo[root]
     stack = [root]
     while stack:
-        node = stack[-1]
-        if node not in memo:
-            if waiting := [a for a in below(node) if a not in memo]:
-                stack.extend(reversed(waiting))
-                continue
+        node = stack.pop()
+        if node in memo:
+            continue
+        if waiting := [a for a in below(node) if a not in memo]:
+            stack.append(node)
+            stack.extend(reversed(waiting))
+        else:
             memo[node] = compute(node)
-        stack.pop()
     return memo[root]
 
 
 def postorder(*roots: Node) -> Iterator[Node]:
     """Every node reachable from the roots once, arguments before users."""
     seen: dict[Node, None] = {}
-    for root in roots:
-        bottom_up(root, seen, lambda _: None)
+    stack = [*reversed(roots)]
+    while stack:  # as in `bottom_up`, which takes twice as long here
+        node = stack.pop()
+        if node in seen:
+            continue
+        if waiting := [a for a in node.args if a not in seen]:
+            stack.append(node)
+            stack.extend(reversed(waiting))
+        else:
+            seen[node] = None
     return iter(seen)
 
 

@@ -1,17 +1,30 @@
-"""Writes weft_main.c, the C functions that call a program's kernels in order.
+"""Writes the tables by which weft_main.c calls a program's kernels in order.
 
-c_source(layout)        # int weft_segment0(void **b, ...): addresses, then the kernels in order
+c_sources(layout)       # {"weft_tables": "...", "weft_main": "...", "weft_calls0": "..."}
 """
 
+from functools import cache
+
+from weft.runtime.compiler import HEADERS
 from weft.runtime.layout import Layout, Segment, item_bytes
 from weft.runtime.sizes import arena_source
 from weft.runtime.spec import Buffer, Call, names_in
 
-SEGMENT = "void **b, void **inputs, void **fresh, int threads"
+INCLUDE = '#include "weft_main.h"\n'
+CHUNK = 8  # numbers of operands, and of segments, that one C file is for
 
 
-def c_source(layout: Layout) -> str:
-    """The definitions that weft_main.h needs of a program, and a function for each segment."""
+def c_sources(layout: Layout) -> dict[str, str]:
+    """C texts beside the kernels' own: of them only the tables differ between programs."""
+    calls = [step for step in layout.spec.steps if isinstance(step, Call)]
+    numbers = {len(call.args) for call in calls} | set(range(len(native_segments(layout))))
+    chunks = sorted({number // CHUNK for number in numbers})
+    texts = {"weft_tables": c_tables(layout), "weft_main": (HEADERS / "weft_main.c").read_text()}
+    return texts | {f"weft_calls{chunk}": calls_source(chunk) for chunk in chunks}
+
+
+def c_tables(layout: Layout) -> str:
+    """The tables that weft_main.h declares; with them, of a program for any size, its arena."""
     operands: list[str] = []
     steps: list[str] = []
     calls = [step for step in layout.spec.steps if isinstance(step, Call)]
@@ -27,48 +40,49 @@ def c_source(layout: Layout) -> str:
             steps.append("{0}")
     checked = any(is_checked(layout, segment) for segment in layout.segments)
     constant = [str(layout.index[name]) for name in once_inputs(layout)]
-    lines = [f"#define WEFT_CHECKED {int(checked)}", f"#define WEFT_CONSTANTS {len(constant)}"]
-    lines.append('#include "weft_main.h"\n')
+    lines = [INCLUDE]
     lines += [f"void {symbol}(void);" for symbol in dict.fromkeys(call.symbol for call in calls)]
-    lines += [apply_source(arity) for arity in sorted({len(call.args) for call in calls})]
-    operands = operands or ["{0}"]
-    lines.append(f"static const weft_operand weft_operands[] = {{{', '.join(operands)}}};")
+    lines += [f"weft_apply weft_apply{n};" for n in sorted({len(call.args) for call in calls})]
+    lines.append(table("static const weft_operand weft_operands[]", operands))
     lines.append(table("const weft_step weft_steps[]", steps))
+    lines.append(f"const int weft_has_faults = {int(checked)};")
     lines.append(table("const int weft_constants[]", constant))
-    given = [f"{{{layout.index[b.name]}, {b.index}}}" for b in inputs(layout)]
-    lines.append(table("static const weft_place weft_inputs[]", given))
-    for number, (segment, fresh) in enumerate(
-        zip(native_segments(layout), fresh_buffers(layout), strict=True)
-    ):
-        lines += segment_source(layout, number, segment, fresh)
+    lines.append(f"const int weft_constant_count = {len(constant)};")
+    lines += segment_tables(layout)
     if layout.spec.sizes:
         items = {name: item_bytes(b) for name, b in layout.buffers.items()}
         lines += arena_source(layout.spec, layout.groups, items, layout.index)
     return "\n".join(lines) + "\n"
 
 
-def segment_source(layout: Layout, number: int, segment: Segment, fresh: list[str]) -> list[str]:
-    """C of one segment: the first one also takes the addresses of the inputs."""
-    given = len(inputs(layout)) if number == 0 else 0
-    rows = [f"{{{layout.index[name]}, {i}}}" for i, name in enumerate(fresh)]
-    return [
-        table(f"static const weft_place weft_fresh{number}[]", rows),
-        f"WEFT_EXPORT int weft_place{number}({SEGMENT}) {{",
-        "    (void)threads;",
-        f"    weft_addresses(b, inputs, weft_inputs, {given});",
-        f"    weft_addresses(b, fresh, weft_fresh{number}, {len(fresh)});",
-        "    return 0;",
-        "}",
-        f"WEFT_EXPORT int weft_segment{number}({SEGMENT}) {{",
-        f"    weft_place{number}(b, inputs, fresh, threads);",
-        f"    return weft_run({segment.first}, {segment.stop}, b, threads);",
-        "}",
-    ]
+def segment_tables(layout: Layout) -> list[str]:
+    """C of the segments: the first one also takes the addresses of the inputs."""
+    given = [f"{{{layout.index[b.name]}, {b.index}}}" for b in inputs(layout)]
+    lines = [table("static const weft_place weft_inputs[]", given)]
+    rows: list[str] = []
+    for number, (segment, fresh) in enumerate(
+        zip(native_segments(layout), fresh_buffers(layout), strict=True)
+    ):
+        places = [f"{{{layout.index[name]}, {i}}}" for i, name in enumerate(fresh)]
+        lines.append(table(f"static const weft_place weft_fresh{number}[]", places))
+        counts = f"{len(given) if number == 0 else 0}, {len(fresh)}"
+        own = f"weft_inputs, weft_fresh{number}"
+        rows.append(f"{{{segment.first}, {segment.stop}, {counts}, {own}}}")
+    return [*lines, table("const weft_segment weft_segments[]", rows)]
 
 
 def table(declaration: str, rows: list[str]) -> str:
-    inner = "".join(f"    {row},\n" for row in rows or ["{0}" if "weft_p" in declaration else "0"])
+    """An array in C, which has no empty ones."""
+    inner = "".join(f"    {row},\n" for row in rows or ["0"])
     return f"{declaration} = {{\n{inner}}};"
+
+
+@cache
+def calls_source(chunk: int) -> str:
+    """C that calls kernels of so many operands, and segments of such numbers."""
+    numbers = range(chunk * CHUNK, (chunk + 1) * CHUNK)
+    segments = [f"WEFT_SEGMENT({number})" for number in numbers]
+    return "\n".join([INCLUDE, *map(apply_source, numbers), *segments]) + "\n"
 
 
 def inputs(layout: Layout) -> list[Buffer]:
@@ -107,7 +121,7 @@ def apply_source(arity: int) -> str:
     types = ", ".join(["void *"] * arity) or "void"
     values = ", ".join(f"(char *)b[o[{i}].buffer] + o[{i}].start" for i in range(arity))
     return (
-        f"static void weft_apply{arity}(weft_kernel run, void **b, const weft_operand *o) {{\n"
+        f"void weft_apply{arity}(weft_kernel run, void **b, const weft_operand *o) {{\n"
         f"    ((void (*)({types}))run)({values});\n}}"
     )
 

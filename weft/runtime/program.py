@@ -27,7 +27,7 @@ from weft.runtime.cache import digest
 from weft.runtime.extern import torch_dtype
 from weft.runtime.layout import Layout, item_bytes, lay_out
 from weft.runtime.loaded import KEPT, Loaded
-from weft.runtime.native import c_source, fresh_buffers, native_segments
+from weft.runtime.native import c_sources, fresh_buffers, native_segments
 from weft.runtime.python_call import empty_of
 from weft.runtime.sizes import SIZES
 from weft.runtime.spec import Call, ProgramSpec
@@ -51,7 +51,7 @@ def build(
     Without a key the content is the key, and an identical program is not built again.
     """
     tree = spec.to_json()
-    texts = {**sources, "weft_main": c_source(lay_out(spec))}
+    texts = {**sources, **c_sources(lay_out(spec))}
     made = tools.build if key else tools.shared
     content = digest(json.dumps([tree, texts, extra]))
     return _opened(*made(key or content, texts, {"spec": tree, "extra": extra}), tools)

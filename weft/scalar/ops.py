@@ -7,13 +7,13 @@ FUNCTIONS["add"].evaluate(a, b)          # its meaning in NumPy; `map` applies i
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache, partial, reduce
+from functools import cached_property, lru_cache, partial, reduce
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from weft.core.errors import DivisionByZero, IndexOutOfRange
+from weft.core.errors import DivisionByZero, IndexOutOfRange, VerifyError
 from weft.core.node import Node, Op, Operators, bottom_up, make, op, postorder, require
 from weft.core.types import DTYPES, DType, ScalarType, Symbolic, boolean, dtype_of_literal, i64
 
@@ -43,21 +43,28 @@ class Function:
     def __hash__(self) -> int:
         return hash(self.name)
 
+    @cached_property
+    def applied(self) -> Op:
+        """The op of its terms."""
+        return Apply(self)
+
     def __call__(self, *args: Any) -> Any:
         """Apply the function to tensors or patterns, and numbers, as Python's operators do."""
         return next(a for a in args if isinstance(a, Operators)).apply(self.name, *args)
 
     def infer_dtype(self, dtypes: tuple[DType, ...]) -> DType:
         """Result dtype; VerifyError when arity, kinds or dtypes do not fit."""
-        given = len(dtypes)
-        require(given == self.arity, f"{self.name} takes {self.arity} arguments, got {given}")
-        values = dtypes[1:] if self.name == "where" else dtypes
+        if len(dtypes) != self.arity:
+            raise VerifyError(f"{self.name} takes {self.arity} arguments, got {len(dtypes)}")
+        values = dtypes
         if self.name == "where":
             require(dtypes[0] is boolean, f"where needs a bool condition, got {dtypes[0]}")
+            values = dtypes[1:]
         for d in values:
-            taken = d.kind in self.domain or d.name in self.domain
-            require(taken, f"{self.name} does not take {d}")
-            require(d is values[0], f"{self.name} of {values[0]} and {d}: dtypes differ")
+            if d.kind not in self.domain and d.name not in self.domain:
+                raise VerifyError(f"{self.name} does not take {d}")
+            if d is not values[0]:
+                raise VerifyError(f"{self.name} of {values[0]} and {d}: dtypes differ")
         if isinstance(self.result, DType):
             return self.result
         if self.result in ("bits", "float"):
@@ -305,8 +312,9 @@ class Apply(Op):
 
     def infer(self, *types: ScalarType) -> ScalarType:
         lanes = {t.lanes for t in types} - {1}
-        require(len(lanes) <= 1, f"{self.function} of vectors with {sorted(lanes)} lanes")
-        dtype = self.function.infer_dtype(tuple(t.dtype for t in types))
+        if len(lanes) > 1:
+            raise VerifyError(f"{self.function} of vectors with {sorted(lanes)} lanes")
+        dtype = self.function.infer_dtype(tuple([t.dtype for t in types]))
         return ScalarType(dtype, max(lanes, default=1))
 
     def evaluate(self, *values: Any) -> Any:
@@ -333,7 +341,7 @@ _integer = lru_cache(maxsize=1 << 12)(_literal)  # of floats, 0.0 would be found
 
 
 def apply(function: Function | str, *args: Node) -> Node:
-    return make(Apply(FUNCTIONS[function] if isinstance(function, str) else function), *args)
+    return make((FUNCTIONS[function] if isinstance(function, str) else function).applied, *args)
 
 
 def apply_all(function: Function | str, terms: Iterable[Node]) -> Node:

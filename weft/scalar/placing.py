@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
 
-from weft.core.node import Node, bottom_up, require
+from weft.core.errors import VerifyError
+from weft.core.node import Node, bottom_up
 from weft.scalar import nest
 from weft.scalar.nest import Block, Buffer, For, Let, Stmt, Update, free_variables, walk
 
@@ -81,8 +82,8 @@ class _Placer:
     def _place(self, term: Node, memo: dict[Node, int]) -> int:
         """Place a term, whose subterms are; return the depth of its block."""
         if nest.is_atom(term):
-            known = term in self.depth or self.partial or not nest.is_variable(term)
-            require(known, f"{getattr(term.op, 'label', term.op)} is used outside its loop")
+            if term not in self.depth and not self.partial and nest.is_variable(term):
+                raise VerifyError(f"{getattr(term.op, 'label', term.op)} is used outside its loop")
             return self.depth.get(term, 0)
         depth = max((memo[a] for a in term.args), default=0)
         if hasattr(term.op, "buffer"):

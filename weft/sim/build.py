@@ -90,9 +90,11 @@ def build(source: str, arch: str) -> Program:
         table = "".join(f"WEFT_KERNEL({name})\n" for name in kernels_of(source))
         text = f"{source}\nWEFT_KERNELS_BEGIN\n{table}WEFT_KERNELS_END\n"
         (folder / FILE).write_text(text)
-        flags = (*FLAGS, *KERNEL_FLAGS, *arch_flags(arch), *INCLUDE)
-        run("g++", *flags, "-xc++", FILE, "-c", "-o", "kernel.o", folder=folder)
-        run("g++", "-no-pie", "kernel.o", str(simulator(store)), "-o", "kernel", folder=folder)
+        flags = (*FLAGS, *KERNEL_FLAGS, *arch_flags(arch))
+        ready = (*precompiled(store, source, flags), *INCLUDE)
+        run("g++", *flags, *ready, "-xc++", FILE, "-c", "-o", "kernel.o", folder=folder)
+        parts = ("-no-pie", "kernel.o", str(simulator(store)), "-o", "kernel")
+        run("g++", *linker(), *parts, folder=folder)
         own = run("objdump", "-tC", "kernel.o", folder=folder)
         found = variables(own, run("objdump", "-tC", "kernel", folder=folder))
         (folder / "symbols.json").write_text(json.dumps([found, smallest_access(own)]))
@@ -111,6 +113,30 @@ def arch_flags(arch: str) -> list[str]:
         raise WeftError(f"the simulator knows architectures such as sm_90a and gfx90a, not {arch}")
     special = [f"-D__CUDA_ARCH_FEAT_SM{found[1]}_ALL"] if found[2] else []
     return [f"-D__CUDA_ARCH__={found[1]}0", *special]
+
+
+def precompiled(store: Cache, source: str, flags: tuple[str, ...]) -> list[str]:
+    """Where g++ finds the header that a text begins with, parsed: four fifths of compiling one.
+
+    Nothing may stand before it, which could give it another meaning.
+    """
+    first = re.match(r'#include "(weft_\w+\.\w+)"\n', source)
+    ours = [folder / first[1] for folder in (HERE / "include", DEVICE_HEADERS)] if first else []
+    header = next(filter(Path.exists, ours), None)
+    if header is None:
+        return []
+
+    def fill(folder: Path) -> None:
+        out = ("-o", f"{header.name}.gch")
+        run("g++", *flags, *INCLUDE, "-xc++-header", str(header), *out, folder=folder)
+
+    return [f"-I{store.entry('parsed', ' '.join([header.name, *flags]), fill)}"]
+
+
+@cache
+def linker() -> tuple[str, ...]:
+    """gold, where there is one: it reads libstdc++ in a third of the time."""
+    return ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()
 
 
 def simulator(store: Cache) -> Path:

@@ -1,0 +1,56 @@
+/* Runs a program's steps, which are tables of its own (weft_main.h). It is part of each program:
+   what kernels reach through weft.h is defined here. */
+#include "weft.h"
+#include "weft_main.h"
+
+const weft_table *weft_shared;
+int weft_threads = 1;
+_Thread_local int *weft_fault;
+static void *(*weft_data_of)(void *tensor); /* where a tensor's elements are */
+
+WEFT_EXPORT void weft_bind(const weft_table *table, void *(*data_of)(void *tensor)) {
+    weft_shared = table;
+    weft_data_of = data_of;
+}
+
+/* Put the addresses of tensors into the array of addresses. */
+static void put(void **b, void **tensors, const weft_place *place, int count) {
+    for (int i = 0; i < count; i++) b[place[i].buffer] = weft_data_of(tensors[place[i].position]);
+}
+
+void weft_put(const weft_segment *s, void **b, void **inputs, void **fresh) {
+    put(b, inputs, s->inputs, s->given);
+    put(b, fresh, s->fresh, s->made);
+}
+
+/* 0, or 4 * the first step with a fault + the fault. */
+int weft_run(int first, int stop, void **b, int threads) {
+    int fault = 0;
+    weft_threads = threads;
+    if (weft_has_faults) weft_fault = &fault;
+    for (int s = first; s < stop; s++) {
+        weft_steps[s].apply(weft_steps[s].run, b, weft_steps[s].operand);
+        if (weft_has_faults && __atomic_load_n(&fault, __ATOMIC_RELAXED)) return 4 * s + fault;
+    }
+    return 0;
+}
+
+/* Run one step alone. */
+WEFT_EXPORT int weft_one(int step, void **b, int threads) {
+    return weft_run(step, step + 1, b, threads);
+}
+
+/* Run one step alone and return its microseconds. */
+WEFT_EXPORT double weft_time(int first, void **b, int threads) {
+    double start = weft_shared->now();
+    weft_run(first, first + 1, b, threads);
+    return weft_shared->now() - start;
+}
+
+/* A hash of where the inputs of the once steps lie. */
+WEFT_EXPORT uint64_t weft_stamp(void **b) {
+    uint64_t hash = 1469598103934665603u;
+    for (int i = 0; i < weft_constant_count; i++)
+        hash = (hash ^ (uint64_t)(uintptr_t)b[weft_constants[i]]) * 1099511628211u;
+    return hash;
+}
