@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
 
-from weft.core.node import Graph, Node, make, postorder, require
+from weft.core.node import Graph, Node, make, require
 from weft.core.types import ScalarType, i64
 from weft.scalar.ops import Apply, Constant, Symbol, constant, evaluate_term
 from weft.scalar.sizes import Size, size, symbols
@@ -112,13 +112,18 @@ def _sizes(value: Any, seen: set[Any]) -> Iterator[Node]:
     if isinstance(value, Size):
         yield value.term
     elif isinstance(value, Node):
-        for node in postorder(value) if value not in seen else ():
+        below = [value]
+        while below:  # no node twice, whatever root it is below
+            node = below.pop()
+            if node in seen:
+                continue
+            seen.add(node)
             if isinstance(node.op, Symbol):
                 yield node
-            elif node not in seen:
-                seen.add(node)
-                yield from _sizes(node.op, seen) if node.op not in seen else ()
+            elif node.op not in seen:
                 seen.add(node.op)
+                yield from _sizes(node.op, seen)
+            below += node.args
     elif isinstance(value, tuple):
         for part in value:  # type: ignore[reportUnknownVariableType]
             yield from _sizes(part, seen)
