@@ -32,8 +32,9 @@ from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.tensor import lower as tensor_lower
 from weft.tensor import verify as tensor_verify
+from weft.tensor.alike import Prices
 from weft.tensor.fuse import partition
-from weft.tensor.groups import Group, Prices
+from weft.tensor.groups import Group
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.rules import simplify
 from weft.tensor.statistics import fold_in_one_pass

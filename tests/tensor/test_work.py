@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable
+from functools import reduce
 
 import pytest
 import torch
@@ -65,6 +67,16 @@ def layers(n: int) -> list[Tensor]:
     return [y]
 
 
+def recurrence(n: int) -> list[Tensor]:
+    """An unrolled loop: all its results in one tensor, and a sum over the steps."""
+    weight, states = tensor("w", f32, 64, 64), [X]
+    for _ in range(n):
+        y = build.matmul(states[-1], weight)
+        states.append(y.apply("tanh", y))
+    parts = [build.total(y.apply("sigmoid", y), (0,)) for y in states]
+    return [build.concat(states, 0), reduce(operator.add, parts)]
+
+
 PROGRAMS = {f.__name__: f for f in (siblings, mixed_siblings, chain, diamonds, layers)}
 
 
@@ -100,6 +112,13 @@ def test_equal_siblings_are_priced_once() -> None:
     """Joined in rounds, there are few kernels of different sizes."""
     nests, _ = work(siblings(128))
     assert nests < 30
+
+
+def test_steps_of_a_recurrence_are_priced_once() -> None:
+    """Whichever step is inlined into what reads all: kernels have as many sizes, not orders."""
+    small, large = work(recurrence(12)), work(recurrence(24))
+    assert large[0] <= 1.5 * small[0]
+    assert large[0] < 80
 
 
 @pytest.mark.parametrize("n", [1, 65, 300])

@@ -147,7 +147,10 @@ def bottom_up(
 
 
 def postorder(*roots: Node) -> Iterator[Node]:
-    """Every node reachable from the roots once, arguments before users."""
+    """Every node reachable from the roots once, arguments before users.
+
+    As `bottom_up` goes, but in half the time: most of what a compiler does with terms is this.
+    """
     seen: dict[Node, None] = {}
     stack = [*reversed(roots)]
     while stack:  # as in `bottom_up`, which takes twice as long here

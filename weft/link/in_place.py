@@ -5,6 +5,7 @@ A kernel may where it reads each element of the input before it stores the resul
 nothing reads the input later, and where nothing after its start can fail: then the input is whole.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,20 +25,24 @@ def in_place(emitted: Emitted, writes: Mapping[int, int]) -> dict[str, str]:
     There a last block may compute some elements twice.
     """
     program, found = emitted.program, dict[str, str]()
-    names = [b.name for b in program.outputs]
+    if not writes or sizes_of(program):
+        return found
+    names, steps = Counter(b.name for b in program.outputs), [*enumerate(program.steps)]
+    made = {b: n for n, s in reversed(steps) for b in s.outputs}  # the first step that stores it
+    read = {b.name: n for n, s in steps for b in s.inputs}  # the last step that does
+    calls = (n for n, s in steps if not isinstance(s, Kernel) or is_checked(s.body))
+    failing = max(calls, default=-1)  # the last step that can fail
     for i, target in writes.items():
         value, into = program.outputs[i], program.inputs[target]
-        at = next((n for n, s in enumerate(program.steps) if value in s.outputs), None)
-        if at is None or names.count(value.name) > 1 or into.name in names or sizes_of(program):
+        at = made.get(value, -1)
+        if at <= failing or names[value.name] > 1 or into.name in names:
             continue
         same = value.type == into.type or value.type.layout == into.type.layout
         same = same and value.type.shape == into.type.shape and value.type.dtype is into.type.dtype
-        rest = program.steps[at:]
-        kernels = [s for s in rest if isinstance(s, Kernel) and not is_checked(s.body)]
-        alone = not any(into.name in (b.name for b in s.inputs) for s in rest[1:])
         distinct = 0 not in into.type.layout and into.name not in found.values()
-        if same and alone and distinct and len(kernels) == len(rest):
-            found |= {value.name: into.name} if _early(kernels[0], value, into, emitted) else {}
+        kernel, last = program.steps[at], read.get(into.name, at) <= at
+        if same and distinct and last and _early(kernel, value, into, emitted):  # type: ignore[arg-type]
+            found[value.name] = into.name
     return found
 
 

@@ -32,8 +32,9 @@ from weft.search.shown import shown
 from weft.search.siblings import selections, side_by_side
 from weft.search.writer import Expression, Writer
 from weft.targets.machine import Machine
+from weft.tensor.alike import Prices
 from weft.tensor.fuse import partition
-from weft.tensor.groups import Price, Prices
+from weft.tensor.groups import Price
 from weft.tensor.lower import lower_group
 from weft.tensor.ops import Extern, Gather, Index, Input, Map, Reduce, Scalar, Scan, View
 from weft.tensor.rules import simplify
@@ -264,7 +265,7 @@ def search(
     """
     if effort == "off":
         return graph
-    finder = Search(price, target, LIMITS[effort], prices={} if prices is None else prices)
+    finder = Search(price, target, LIMITS[effort], prices=Prices() if prices is None else prices)
     kinds: tuple[Kind, ...] = ("masked", "functions", "plain")
     for kind in kinds:
         graph = _searched(graph, finder, kind, fixed, log)

@@ -17,7 +17,8 @@ from weft.scalar.choices import Chooser
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tensor import ops
-from weft.tensor.groups import NEVER, Groups, Kernel, Price, Prices, place, weight
+from weft.tensor.alike import Prices
+from weft.tensor.groups import NEVER, Groups, Kernel, Price, place, weight
 from weft.tensor.lower import Group, root_shape
 from weft.tensor.recomputed import recomputes, store_recomputed
 
@@ -178,7 +179,7 @@ def partition(
     and joins what shares a tensor where that is legal, whatever it costs.
     `prices` of kernels are added to, for what is partitioned next by the same price.
     """
-    known = {} if prices is None else prices
+    known = Prices() if prices is None else prices
     groups = Groups(graph, price, target, (chooser or Chooser()).program, kept, prices=known)
     store_initially(groups, fuse)
     if fuse == "greedy":

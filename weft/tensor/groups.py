@@ -6,21 +6,19 @@ groups.put(kernel)                      # replaces the kernels that stored its o
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 from weft.core.node import Graph, Node, bottom_up
-from weft.scalar.affine import linear
 from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, Buffer
 from weft.targets.machine import Machine
 from weft.tensor import ops
+from weft.tensor.alike import Prices
 from weft.tensor.lower import Group, lower_group, root_shape
 
 Price = Callable[[Block], float]
-# Of a kernel as rows: what decides of an op, and the rows of its operands, or a type it reads.
-Prices = dict[tuple[Hashable, ...], float]  # microseconds, by one function
 NEVER = float("inf")
 
 
@@ -70,7 +68,9 @@ class Groups:
     kernels: dict[Node, Kernel] = field(default_factory=dict)  # by each of its outputs
     # Kernels by a tensor that they read, in graph order.
     reading: dict[Node, list[Kernel]] = field(default_factory=dict)
-    prices: Prices = field(default_factory=dict)  # that were found, which several graphs may share
+    prices: Prices = field(
+        default_factory=Prices
+    )  # that were found, which several graphs may share
 
     def __post_init__(self) -> None:
         self.order = {n: i for i, n in enumerate(self.graph.nodes())}
@@ -84,35 +84,27 @@ class Groups:
     def kernel(self, outputs: Group, without: Iterable[Node] = ()) -> Kernel:
         """The kernel that computes the outputs from stored tensors, with those `without` inlined.
 
-        Kernels that differ only in float constants or in offsets of slices are lowered and priced
-        once. A kernel `without` tensors is a trial: its cost is infinite where it is too long.
+        Kernels that are alike (`Prices.key`) are lowered and priced once. A kernel `without`
+        tensors is a trial: its cost is infinite where it is too long.
         """
         start = self.order[outputs[0]]
         if isinstance(outputs[0].op, ops.Extern):
             return Kernel(outputs, start, frozenset(outputs[0].args))
         own = {*outputs, *without}
-        number: dict[Node, int] = {}
-        reads, structure = list[Node](), list[Hashable]()
+        nodes: dict[Node, bool] = {}  # whether it is read
 
         def is_read(node: Node) -> bool:
             return node not in own and (node in self.stored or node in self.inputs)
 
-        def add(node: Node) -> int:
-            if is_read(node):
-                reads.append(node)
-                structure.append(node.type)
-            else:
-                structure.append((_kind(node), *(number[a] for a in node.args)))
-            return len(structure) - 1
-
         for output in outputs:
-            bottom_up(output, number, add, lambda n: () if is_read(n) else n.args)
-        heavy = sum(map(weight, number)) - sum(map(weight, reads)) + len(reads) + len(outputs)
+            bottom_up(output, nodes, is_read, lambda n: () if is_read(n) else n.args)
+        reads = [n for n, read in nodes.items() if read]
+        heavy = sum(map(weight, nodes)) - sum(map(weight, reads)) + len(reads) + len(outputs)
         kernel = Kernel(outputs, start, frozenset(reads).difference(outputs), heavy)
         if without and not self.is_short(kernel):
             kernel.cost = NEVER
             return kernel
-        key = (*structure, tuple(number[o] for o in outputs))
+        key = self.prices.key(nodes, outputs)
         found = self.prices.get(key)
         kernel.cost = self.prices[key] = self._price(outputs, reads) if found is None else found
         return kernel
@@ -165,12 +157,3 @@ class Groups:
         for kernel in sorted(self.all(), key=place):
             bottom_up(kernel, done, lambda k: k.outputs, before)
         return list(done.values())
-
-
-def _kind(node: Node) -> Hashable:
-    """The part of an op that decides a price: not a float's value, nor a slice's offset."""
-    if isinstance(node.op, ops.Scalar) and node.op.dtype.is_float:
-        return ops.Scalar, node.type
-    if isinstance(node.op, ops.View) and node.op.valid is None:
-        return node.op.shape, tuple(frozenset(linear(t)[0].items()) for t in node.op.index)
-    return node.op
