@@ -175,6 +175,41 @@ def test_the_last_value_of_one_place_stays() -> None:
     assert found[:2].tolist() == [4.0, 3.0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_last_value_stays_in_every_dtype(dtype: torch.dtype, axis: int) -> None:
+    """One scatter, whose values need no second kernel; also at places along both axes."""
+    x, v = whole(9, 33).to(dtype), whole(9, 33).to(dtype)
+    i, flat = rows((9, 33)[axis], 9, 33), rows(9 * 33, 50)
+    compiled = weft.compile(lambda x, v: (x.scatter(axis, i, v), x.put(flat, v[0, :1].expand(50))))
+    expected = x.clone().numpy(force=True) if dtype is not torch.bfloat16 else x.float().numpy()
+    values = v.float().numpy() if dtype is torch.bfloat16 else v.numpy()
+    for a in range(9):
+        for b in range(33):  # in order along either axis
+            place = (int(i[a, b]), b) if axis == 0 else (a, int(i[a, b]))
+            expected[place] = values[a, b]
+    scattered, put = compiled(x, v)
+    assert torch.equal(scattered, torch.from_numpy(expected).to(dtype))
+    assert torch.equal(put, x.put(flat, v[0, :1].expand(50)))
+
+
+def test_a_result_of_another_shape_is_stored_once() -> None:
+    """Its copy is left out, but where that would be read as another's, or goes to an input."""
+    x, i, v = whole(30, 30), rows(900, 70), whole(70)
+    compiled = weft.compile(lambda x, v: x.put(i, v, accumulate=True))
+    torch.testing.assert_close(compiled(x, v), x.put(i, v, accumulate=True))
+    assert [k.name for k in weft.report(compiled).kernels][-1] == "scatter"
+
+    def several(x: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.put(i, v, accumulate=True)
+        return y, y.reshape(-1) * 2, y.reshape(9, 100).clone(), x.put_(i, v)
+
+    ours, theirs = x.clone(), x.clone()
+    for a, b in zip(weft.compile(several)(ours, v), several(theirs, v), strict=True):
+        torch.testing.assert_close(a, b)
+    assert torch.equal(ours, theirs)
+
+
 def test_too_few_values_for_a_mask_are_an_error() -> None:
     compiled = weft.compile(lambda x, v: x.masked_scatter(MASK, v), fallback="error")
     with pytest.raises((WeftError, IndexError)):
