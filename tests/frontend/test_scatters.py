@@ -12,6 +12,8 @@ from torch.nn import functional as F
 
 import weft
 from weft.core.errors import WeftError
+from weft.link.program import without_restatements
+from weft.text import parse_program
 
 Case = tuple[Callable[..., Any], tuple[torch.Tensor, ...]]
 torch.manual_seed(0)
@@ -208,6 +210,50 @@ def test_a_result_of_another_shape_is_stored_once() -> None:
     for a, b in zip(weft.compile(several)(ours, v), several(theirs, v), strict=True):
         torch.testing.assert_close(a, b)
     assert torch.equal(ours, theirs)
+
+
+COPIED = """program loop copied
+input x: f32[2,8]
+input i: i64[5]
+
+kernel m(x: f32[2,8]) -> m: f32[16]
+for a0 in 0..2:  # free
+    for a1 in 0..8:  # free
+        in0 = load x[a0, a1]
+        v0 = multiply(in0, 2.0)
+        m[a0 * 8 + a1] = v0
+
+kernel y(m: f32[16]) -> y: f32[{shape}]
+for a0 in 0..2:  # free
+    for a1 in 0..8:  # free
+        in0 = load m[a0 * 8 + a1]
+        y[{to}] = in0
+{more}
+output y
+"""
+ADDED = """
+kernel added(i: i64[5]) -> y: f32[2,8]
+for a0 in 0..5:  # free
+    in0 = load i[a0]
+    v0 = checked_index(in0, 8)
+    y[0, v0] = 1.0 atomic_add
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "to", "more", "kernels"),
+    [
+        ("2,8", "a0, a1", "", 1),
+        ("8,2", "a1, a0", "", 2),  # in another order
+        ("2,8", "a0, a1", ADDED, 3),  # m is to stay as it is
+    ],
+)
+def test_which_copies_are_left_out(shape: str, to: str, more: str, kernels: int) -> None:
+    program = parse_program(COPIED.format(shape=shape, to=to, more=more))
+    plain = without_restatements(program)
+    assert len(plain.steps) == kernels
+    assert {b.name for b in plain.steps[0].outputs} == {"y" if kernels == 1 else "m"}
+    assert len(without_restatements(program, ["y"]).steps) == len(program.steps)
 
 
 def test_too_few_values_for_a_mask_are_an_error() -> None:

@@ -5,6 +5,7 @@ linked.runner(report)(tensors)      # a Linked program, run, with its steps time
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -130,9 +131,11 @@ def without_restatements(program: Program, written: Collection[str] = ()) -> Pro
     made = {b.name for k in program.kernels for b in k.outputs}
     made -= {b.name for b in program.outputs}
     made -= {b.name for s in program.steps if isinstance(s, Call) for b in s.inputs}
+    several = Counter(b.name for s in program.steps for b in s.outputs)  # more is added to it later
+    results = {b for b in program.outputs if b.name not in written and several[b.name] == 1}
     into: dict[str, Buffer] = {}
     for k in program.kernels:
-        if k.outputs[0] in program.outputs and k.outputs[0].name not in written and copies(k.body):
+        if k.outputs[0] in results and copies(k.body):
             (source,) = k.inputs
             if source.name in made and source.name not in into:
                 into[source.name] = k.outputs[0]

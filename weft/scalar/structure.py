@@ -156,12 +156,13 @@ def _only_store(body: Block) -> Store | None:
 def copies(body: Block) -> bool:
     """Whether a nest stores what it reads, each element where it is in memory already."""
     store = _only_store(body)
-    if store is None or not isinstance(store.value.op, Load) or store.value.op.masked or store.mask:
+    plain = store is not None and store.mask is None and not store.combines
+    if store is None or not plain or not isinstance(store.value.op, Load) or store.value.op.masked:
         return False
-    of = store.value.op.buffer, store.value.args
-    return of[0].type.span == store.buffer.type.span and linear(address(*of, {})) == linear(
-        address(store.buffer, store.index, {})
-    )
+    source, to = store.value.op.buffer, store.buffer
+    same = source.type.dtype is to.type.dtype and source.type.span == to.type.span
+    places = (address(source, store.value.args, {}), address(to, store.index, {}))
+    return same and linear(places[0]) == linear(places[1])
 
 
 def restates(body: Block) -> bool:
