@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from weft.core.errors import UnsupportedOpError
 from weft.core.node import Node, Nodes, make, op_of
-from weft.core.types import i32, i64
+from weft.core.types import i64
 from weft.scalar import monoid as m
 from weft.scalar import ops as s
 from weft.scalar.sizes import Size, differ
@@ -25,10 +25,11 @@ from weft.tensor.build import (
     scatter,
     slice_,
     sort,
+    winners,
 )
 from weft.tensor.folds import shifted
 from weft.tensor.marks import Cotangent, custom, mark
-from weft.tensor.ops import Gather, Scatter, Shape
+from weft.tensor.ops import Gather, Scatter
 
 Gradients = Callable[[Nodes, Nodes, Nodes], Nodes]
 
@@ -71,14 +72,6 @@ def _at(x: Tensor, axis: int, index: Tensor) -> Tensor:
     """x at the places of a scatter."""
     rest = tuple(a for a in range(x.rank) if a != axis)
     return Tensor(make(Gather((axis,), rest), x.node, cast(index, i64).node))
-
-
-def winners(shape: Shape, axis: int, index: Tensor) -> Tensor:
-    """For each element of `shape` the last position along the axis that names it, -1 for none."""
-    extent = index.shape[axis]
-    narrow = i32 if not isinstance(extent, Size) and extent < 2**31 else i64
-    positions = cast(iota(index.shape, axis), narrow)
-    return scatter(m.MAX, full(shape, -1, narrow), axis, index, positions)
 
 
 def by_winners(node: Node) -> tuple[Node, Node]:

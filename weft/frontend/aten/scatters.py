@@ -30,8 +30,8 @@ from weft.tensor.build import (
     permute,
     reshape,
     slice_,
+    winners,
 )
-from weft.tensor.places import winners
 
 # --- one value for each index ---------------------------------------------------------------------
 
