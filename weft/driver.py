@@ -120,8 +120,11 @@ def build_near(graph: Graph, captured: Captured, options: Options) -> tuple[Runn
     return run, ranges
 
 
-def emitted_of(levels: Levels, options: Options) -> Emitted:
-    """The program as it is run, with what was emitted for it, and its price and work."""
+def emitted_of(levels: Levels, options: Options, writes: Collection[int] = ()) -> Emitted:
+    """The program as it is run, with what was emitted for it, and its price and work.
+
+    `writes` are the outputs that are stored into inputs.
+    """
     unique, made = levels.unique, levels.made
     program = unique.full if unique else made.get("tile", made["kernel"])
     first = (unique.program if unique else program).kernels
@@ -131,7 +134,7 @@ def emitted_of(levels: Levels, options: Options) -> Emitted:
     texts = levels.symbols, levels.sources, levels.launches
     final = {levels.symbols[k.name]: k for k in made["kernel"].kernels}
     bodies = {name: final[symbol] for name, symbol in levels.symbols.items() if symbol in final}
-    plain = without_restatements(program)
+    plain = without_restatements(program, [program.outputs[i].name for i in writes])
     return Emitted(plain, *texts, *facts, sizes=levels.sizes, bodies=bodies)
 
 
@@ -145,7 +148,7 @@ def runnable(
     key: str | None = None,
 ) -> tuple[Runner, Report]:
     """What runs the program on its target, and the report of it."""
-    target, emitted = find_target(options.target), emitted_of(levels, options)
+    target, emitted = find_target(options.target), emitted_of(levels, options, writes)
     program = emitted.program
     if isinstance(target, CPU):
         linked = log.time("cc", lambda: cpu.link(emitted, target, writes, constants, key))

@@ -12,6 +12,8 @@ from torch.nn import functional as F
 
 import weft
 from weft.core.errors import WeftError
+from weft.link.program import without_restatements
+from weft.text import parse_program
 
 Case = tuple[Callable[..., Any], tuple[torch.Tensor, ...]]
 torch.manual_seed(0)
@@ -173,6 +175,85 @@ def test_the_last_value_of_one_place_stays() -> None:
     index = torch.tensor([1, 0, 1, 1, 0])
     found = weft.compile(lambda x, i, v: x.index_copy(0, i, v))(whole(3), index, torch.arange(5.0))
     assert found[:2].tolist() == [4.0, 3.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_last_value_stays_in_every_dtype(dtype: torch.dtype, axis: int) -> None:
+    """One scatter, whose values need no second kernel; also at places along both axes."""
+    x, v = whole(9, 33).to(dtype), whole(9, 33).to(dtype)
+    i, flat = rows((9, 33)[axis], 9, 33), rows(9 * 33, 50)
+    compiled = weft.compile(lambda x, v: (x.scatter(axis, i, v), x.put(flat, v[0, :1].expand(50))))
+    expected = x.clone().numpy(force=True) if dtype is not torch.bfloat16 else x.float().numpy()
+    values = v.float().numpy() if dtype is torch.bfloat16 else v.numpy()
+    for a in range(9):
+        for b in range(33):  # in order along either axis
+            place = (int(i[a, b]), b) if axis == 0 else (a, int(i[a, b]))
+            expected[place] = values[a, b]
+    scattered, put = compiled(x, v)
+    assert torch.equal(scattered, torch.from_numpy(expected).to(dtype))
+    assert torch.equal(put, x.put(flat, v[0, :1].expand(50)))
+
+
+def test_a_result_of_another_shape_is_stored_once() -> None:
+    """Its copy is left out, but where that would be read as another's, or goes to an input."""
+    x, i, v = whole(30, 30), rows(900, 70), whole(70)
+    compiled = weft.compile(lambda x, v: x.put(i, v, accumulate=True))
+    torch.testing.assert_close(compiled(x, v), x.put(i, v, accumulate=True))
+    assert [k.name for k in weft.report(compiled).kernels][-1] == "scatter"
+
+    def several(x: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.put(i, v, accumulate=True)
+        return y, y.reshape(-1) * 2, y.reshape(9, 100).clone(), x.put_(i, v)
+
+    ours, theirs = x.clone(), x.clone()
+    for a, b in zip(weft.compile(several)(ours, v), several(theirs, v), strict=True):
+        torch.testing.assert_close(a, b)
+    assert torch.equal(ours, theirs)
+
+
+COPIED = """program loop copied
+input x: f32[2,8]
+input i: i64[5]
+
+kernel m(x: f32[2,8]) -> m: f32[16]
+for a0 in 0..2:  # free
+    for a1 in 0..8:  # free
+        in0 = load x[a0, a1]
+        v0 = multiply(in0, 2.0)
+        m[a0 * 8 + a1] = v0
+
+kernel y(m: f32[16]) -> y: f32[{shape}]
+for a0 in 0..2:  # free
+    for a1 in 0..8:  # free
+        in0 = load m[a0 * 8 + a1]
+        y[{to}] = in0
+{more}
+output y
+"""
+ADDED = """
+kernel added(i: i64[5]) -> y: f32[2,8]
+for a0 in 0..5:  # free
+    in0 = load i[a0]
+    v0 = checked_index(in0, 8)
+    y[0, v0] = 1.0 atomic_add
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "to", "more", "kernels"),
+    [
+        ("2,8", "a0, a1", "", 1),
+        ("8,2", "a1, a0", "", 2),  # in another order
+        ("2,8", "a0, a1", ADDED, 3),  # m is to stay as it is
+    ],
+)
+def test_which_copies_are_left_out(shape: str, to: str, more: str, kernels: int) -> None:
+    program = parse_program(COPIED.format(shape=shape, to=to, more=more))
+    plain = without_restatements(program)
+    assert len(plain.steps) == kernels
+    assert {b.name for b in plain.steps[0].outputs} == {"y" if kernels == 1 else "m"}
+    assert len(without_restatements(program, ["y"]).steps) == len(program.steps)
 
 
 def test_too_few_values_for_a_mask_are_an_error() -> None:

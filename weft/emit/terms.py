@@ -201,6 +201,9 @@ class Terms:
                 order = (term.op.source(i) + beyond * bool(i & term.op.distance) for i in lanes)
                 of = ", ".join([*map(self.atom, values), *map(str, order)])
                 return f"__builtin_shufflevector({of})"
+            case vectors.Permute():
+                name = f"permute_{suffix(term.type.dtype, term.type.lanes)}"
+                return f"{name}({self.atom(term.args[0])}, {self.atom(term.args[1])})"
             case vectors.Extract(lane=lane):
                 return f"{self.atom(term.args[0])}[{lane}]"
             case Apply():

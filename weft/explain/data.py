@@ -171,7 +171,7 @@ def arena(built: Built, levels: Levels, marks: Marks) -> Json:
 
     Sizes that calls decide are those first met.
     """
-    spec = make_spec(driver.emitted_of(levels, built.options), *built.launched)
+    spec = make_spec(driver.emitted_of(levels, built.options, built.launched[0]), *built.launched)
     layout = lay_out(spec)
     known = {b.name: b for b in at_sizes(spec, dict(spec.sizes)).buffers}
     kernels = iter(built.report.kernels)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.node import Node, Op, make, op, require
-from weft.core.types import ScalarType, boolean, i64
+from weft.core.types import ScalarType, boolean, i32, i64
 from weft.scalar.nest import Buffer, Fold, Stmt
 
 ROW = 8  # elements of a row of LoadMatrices
@@ -136,6 +136,24 @@ class Shuffle(Op):
 
     def evaluate(self, x: Any) -> Any:
         return x[..., self.source(np.arange(x.shape[-1]))]
+
+
+@op("permute")
+class Permute(Op):
+    """Lane i of the result is that lane of the first argument which lane i of the second (i32)
+    names, modulo their number, a power of two.
+    """
+
+    def infer(self, x: ScalarType, at: ScalarType) -> ScalarType:
+        fits = at == ScalarType(i32, x.lanes) and x.lanes & (x.lanes - 1) == 0
+        require(fits, f"permute of {x} by {at}")
+        return x
+
+    def evaluate(self, x: Any, at: Any) -> Any:
+        lane = np.mod(at, x.shape[-1])
+        shape = np.broadcast_shapes(x.shape[:-1], lane.shape[:-1])
+        wide = (np.broadcast_to(a, (*shape, a.shape[-1])) for a in (x, lane))
+        return np.take_along_axis(*wide, axis=-1)
 
 
 @op("exchange")

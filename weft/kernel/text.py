@@ -7,7 +7,7 @@ barrier block                          # all its threads meet
 mma acc0, acc1, acc2, acc3 [v0, v1, v2, v3] [v4, v5]      # a product in the matrix units
 wait async                             # the copies that were started are done
 y{512}[0] = v0 async                   # the copy engine: v0 = box{x, sizes=(512, 512), ..}(b0, k0)
-The other ops have the generic form: shuffle{8}(v0), extract{0}(v0), splat{16}(v0), lanes{16}.
+The other ops have the generic form: shuffle{8}(v0), permute(v0, v1), extract{0}(v0), lanes{16}.
 """
 
 from functools import partial

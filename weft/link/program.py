@@ -5,6 +5,7 @@ linked.runner(report)(tensors)      # a Linked program, run, with its steps time
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -23,7 +24,7 @@ from weft.runtime.report import KernelReport, Report
 from weft.scalar.blocks import combining
 from weft.scalar.nest import Buffer, Call, Kernel, Program
 from weft.scalar.resize import sizes_of
-from weft.scalar.structure import is_checked, restates
+from weft.scalar.structure import copies, is_checked, restates
 
 WRITE = "aten.copy_.default"  # the last steps: what is stored into inputs
 
@@ -121,15 +122,33 @@ def make_report(
     return report
 
 
-def without_restatements(program: Program) -> Program:
-    """The program without kernels that copy their input unchanged; readers read the input."""
+def without_restatements(program: Program, written: Collection[str] = ()) -> Program:
+    """The program without kernels that copy their input unchanged; readers read the input.
+
+    What is only copied to an output is stored there at once, but for those `written` into inputs.
+    """
     same = {k.outputs[0].name: k.inputs[0].name for k in program.kernels if restates(k.body)}
+    made = {b.name for k in program.kernels for b in k.outputs}
+    made -= {b.name for b in program.outputs}
+    made -= {b.name for s in program.steps if isinstance(s, Call) for b in s.inputs}
+    several = Counter(b.name for s in program.steps for b in s.outputs)  # more is added to it later
+    results = {b for b in program.outputs if b.name not in written and several[b.name] == 1}
+    into: dict[str, Buffer] = {}
+    for k in program.kernels:
+        if k.outputs[0] in results and copies(k.body):
+            (source,) = k.inputs
+            if source.name in made and source.name not in into:
+                into[source.name] = k.outputs[0]
+    gone = {*same, *(b.name for b in into.values())}
 
-    def read(step: Kernel | Call) -> Kernel | Call:
-        inputs = tuple(replace(b, name=same.get(b.name, b.name)) for b in step.inputs)
-        return replace(step, inputs=inputs)
+    def renamed(b: Buffer) -> Buffer:
+        return into.get(b.name, replace(b, name=same.get(b.name, b.name)))
 
-    steps = (read(s) for s in program.steps if not any(b.name in same for b in s.outputs))
+    def moved(step: Kernel | Call) -> Kernel | Call:
+        inputs, outputs = (tuple(map(renamed, side)) for side in (step.inputs, step.outputs))
+        return replace(step, inputs=inputs, outputs=outputs)
+
+    steps = (moved(s) for s in program.steps if gone.isdisjoint(b.name for b in s.outputs))
     return replace(program, steps=tuple(steps))
 
 

@@ -31,7 +31,9 @@ FLAGS = (  # -fwrapv: integers wrap, as in torch; what is to be one fma says so
     "-Wno-psabi -fno-semantic-interposition -fvisibility=hidden"
 ).split()
 # Each loop has registers of its own; gcc would let what lives across a hot loop spill inside of it.
-GCC_FLAGS = ("-fira-region=all",)
+# No function is in two sections: gcc would leave loops around a check's fault in the cold one, with
+# two jumps for each turn.
+GCC_FLAGS = ("-fira-region=all", "-fno-reorder-blocks-and-partition")
 ISAS = {  # flags for instruction sets by Linux's names, as many as gcc and clang have levels for
     "avx2": ("-march=x86-64-v3",),
     "avx512f": ("-march=x86-64-v4",),

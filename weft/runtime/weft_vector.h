@@ -495,6 +495,20 @@ WEFT_FLOORDIV(f64, )
 // A vector in one of 16 registers: gcc tuned for Zen would load it again for each of its products.
 #define WEFT_KEEP(v) __asm__("" : "+x"(v));
 
+// Lanes of v, each of which a lane of `at` names, modulo their number.
+#if !defined(__clang__)
+#define WEFT_PERMUTE(d, bits)                                                                      \
+    if (sizeof v <= WEFT_REGISTER) return __builtin_shuffle(v, CONVERT(at, V(bits)));              \
+    WEFT_PERMUTE_LANES(d)
+#else
+#define WEFT_PERMUTE(d, bits) WEFT_PERMUTE_LANES(d)
+#endif
+#define WEFT_PERMUTE_LANES(d)                                                                      \
+    WEFT_LANEWISE(d) from = {v}, r;                                                                \
+    union { V(i32) v; i32 lane[L]; } k = {at & (L - 1)};                                           \
+    WEFT_EACH_LANE r.lane[i] = from.lane[k.lane[i]];                                               \
+    return r.v;
+
 #define WEFT_MEMORY(d, size, bits)                                                                 \
     WEFT_FN V(d) F(splat, d)(d x) { return SPLAT(d, x); }                                          \
     WEFT_FN V(d) F(load, d)(const d *p) { return *(const WEFT_JOIN(V(d), u) *)p; }                 \
@@ -526,6 +540,7 @@ WEFT_FLOORDIV(f64, )
         for (int i = 0; i < L && i < n; i++) r.lane[i] = p[at.lane[i]];                            \
         return r.v;                                                                                \
     }                                                                                              \
+    WEFT_FN V(d) F(permute, d)(V(d) v, V(i32) at) { PERMUTE(d, bits) }                             \
     WEFT_FN void F(scatter, d)(d *p, V(i64) index, V(d) v) {                                       \
         WEFT_PLACES(at, index);                                                                    \
         WEFT_EACH_LANE p[at.lane[i]] = LANE(v, i);                                                 \
@@ -939,8 +954,10 @@ WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u6
 
 #if WEFT_LANES == 1
 #define REVERSED(d, size, loaded)
+#define PERMUTE(d, bits) return v;
 #else
 #define REVERSED WEFT_REVERSED
+#define PERMUTE WEFT_PERMUTE
 #endif
 // A mask of the last n lanes.
 #define LAST(n) ((V(bool)){WEFT_JOIN(WEFT_IOTA_, WEFT_LANES)} >= (i32)(n < L ? L - n : 0))
@@ -1179,6 +1196,7 @@ WEFT_FN V(f32) F(add_dot_bf16, i32)(V(f32) sum, V(i32) a, V(i32) b) {
 #undef KEEP_4
 #undef KEEP_8
 #undef REVERSED
+#undef PERMUTE
 #undef LAST
 #undef PAIRS_LOAD_1
 #undef PAIRS_LOAD_2

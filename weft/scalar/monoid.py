@@ -158,6 +158,17 @@ def _argument(name: str, better: str, worst: Extreme, best: Any, last: Any = Non
 
 _argument("argmax", "gt", lowest, np.argmax)
 _argument("argmin", "lt", highest, np.argmin)
+# The last value, of scatters alone: these fold in order. MONOIDS, for any fold, has it not.
+LAST = Monoid(
+    "last",
+    lambda d: d[:1],
+    lambda d: (constant(0, d[0]),),
+    combine=lambda a, b: b,
+    reference=lambda x, axes: x[
+        tuple(slice(-1, None) if a in axes else slice(None) for a in range(x.ndim))
+    ],
+    append=lambda a, b: b,
+)
 LAST_MAX = _argument("last_argmax", "gt", lowest, np.argmax, np.maximum)
 LAST_MIN = _argument("last_argmin", "lt", highest, np.argmin, np.minimum)
 

@@ -146,12 +146,29 @@ def is_checked(block: Block) -> bool:
     return any(getattr(n.op, "function", None) in SAFE for n in nodes(block))
 
 
-def restates(body: Block) -> bool:
-    """Whether a nest packs bf16 pairs that lie in memory so already: it stores what it reads."""
+def _only_store(body: Block) -> Store | None:
+    """The store of a nest of loops that has nothing else in it."""
     while len(body) == 1 and isinstance(body[0], For):
         body = body[0].body
-    store = body[0] if len(body) == 1 else None
-    if not isinstance(store, Store) or function_of(store.value) != "pack_bf16":
+    return body[0] if len(body) == 1 and isinstance(body[0], Store) else None
+
+
+def copies(body: Block) -> bool:
+    """Whether a nest stores what it reads, each element where it is in memory already."""
+    store = _only_store(body)
+    plain = store is not None and store.mask is None and not store.combines
+    if store is None or not plain or not isinstance(store.value.op, Load) or store.value.op.masked:
+        return False
+    source, to = store.value.op.buffer, store.buffer
+    same = source.type.dtype is to.type.dtype and source.type.span == to.type.span
+    places = (address(source, store.value.args, {}), address(to, store.index, {}))
+    return same and linear(places[0]) == linear(places[1])
+
+
+def restates(body: Block) -> bool:
+    """Whether a nest packs bf16 pairs that lie in memory so already: it stores what it reads."""
+    store = _only_store(body)
+    if store is None or function_of(store.value) != "pack_bf16":
         return False
     low, high = store.value.args
     if low.op != high.op or not isinstance(low.op, Load) or low.op.masked:

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from weft.core.node import Node, Operators, make, require
-from weft.core.types import DType, Symbolic, TensorType, at_least, f32, i64, row_major
+from weft.core.types import DType, Symbolic, TensorType, at_least, f32, i32, i64, row_major
 from weft.scalar import ops as scalar
 from weft.scalar.affine import from_linear, linear, plus, times
 from weft.scalar.index import TRUE, simplify
 from weft.scalar.monoid import MAX, SUM, Monoid
 from weft.scalar.ops import Function, apply, constant
-from weft.scalar.sizes import differ
+from weft.scalar.sizes import Size, differ
 from weft.tensor import ops
 from weft.tensor.ops import Shape, box, position, positions
 from weft.tensor.rules_view import viewed
@@ -271,6 +271,14 @@ def scatter(monoid: Monoid, base: Tensor, axis: int, index: Tensor, x: Tensor) -
     if base.shape[axis] == 1:  # the place drops out of the address, and its check with it
         x = scalar.where(scalar.eq(scalar.checked_index(index, 1), 0), x, 0)
     return Tensor(make(ops.Scatter(monoid, axis), base.node, index.node, x.node))
+
+
+def winners(shape: Shape, axis: int, index: Tensor) -> Tensor:
+    """For each element of `shape` the last position along the axis that names it, -1 for none."""
+    extent = index.shape[axis]
+    narrow = i32 if not isinstance(extent, Size) and extent < 2**31 else i64
+    positions = cast(iota(index.shape, axis), narrow)
+    return scatter(MAX, full(shape, -1, narrow), axis, index, positions)
 
 
 def sort(

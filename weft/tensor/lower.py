@@ -16,6 +16,7 @@ from weft.core.types import DType, Symbolic, TensorType
 from weft.scalar import nest
 from weft.scalar.blocks import Index, loads, nodes
 from weft.scalar.intervals import Interval
+from weft.scalar.monoid import LAST
 from weft.scalar.ops import CASTS, apply, axis, checked_index, constant, value_of
 from weft.scalar.structure import renumber
 from weft.tensor.nests import Leaf, Nest
@@ -32,6 +33,7 @@ from weft.tensor.ops import (
     box,
     positions,
 )
+from weft.tensor.places import by_winners
 from weft.tensor.scatters import Tables, by_table, one_table
 from weft.tensor.segments import by_segments
 from weft.tensor.sorts import Buffers, Made, sorting_kernels, ways_to_sort
@@ -170,14 +172,23 @@ def _kernels(
     whole = [(made[-1].name, made, body)]
     if not isinstance(group[0].op, Scatter) or 0 in (made[0].type.size, group[0].args[2].type.size):
         return whole
-    if roads.cache:
+    last = group[0].op.monoid is LAST  # a fold of the entries of a row may have them in any order
+    if roads.cache and not last:
         near = roads.tables, roads.cache
         kernels, takes = by_segments(group[0], buffers, made[0], taken, *near)
         if kernels and roads.segments(made[0].name, body, takes):
             taken.update(b.name for _, outputs, _ in kernels for b in outputs)
             return kernels
-    parts = _by_atomics(group[0], buffers, made[0], taken)
+    parts = (_by_winners if last else _by_atomics)(group[0], buffers, made[0], taken)
     return parts if roads.atomic(made[0].name, body, [nest for *_, nest in parts]) else whole
+
+
+def _by_winners(node: Node, buffers: Buffers, out: nest.Buffer, taken: set[str]) -> list[Made]:
+    """Kernels that find the last value of each place in any order, and one that reads it."""
+    last, result = by_winners(node)
+    found = nest.Buffer(fresh(f"{out.name}_last", taken), last.type)
+    read = lower_group((result,), {**buffers, last: found}, {result: out})
+    return [*_by_atomics(last, buffers, found, taken), (out.name, (out,), read)]
 
 
 def _by_atomics(node: Node, buffers: Buffers, out: nest.Buffer, taken: set[str]) -> list[Made]:

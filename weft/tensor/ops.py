@@ -235,7 +235,21 @@ class Scan(Op):
         return self.monoid.scan(x, self.axis)[self.result]  # type: ignore[misc]
 
 
-SCATTERED = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}
+def _put_last(out: Any, place: Any, x: Any) -> None:
+    """In order along each axis, where NumPy's own assignment promises none."""
+    order = np.full(out.shape, -1)
+    np.maximum.at(order, place, np.arange(x.size).reshape(x.shape))
+    out[...] = np.where(order < 0, out, x.reshape(-1)[np.maximum(order, 0)])
+
+
+# How each monoid folds x into places of `out`.
+SCATTERED: dict[str, Any] = {
+    "sum": np.add.at,
+    "product": np.multiply.at,
+    "max": np.maximum.at,
+    "min": np.minimum.at,
+    "last": _put_last,
+}
 
 
 @op("scatter")
@@ -266,7 +280,7 @@ class Scatter(Op):
         place[self.axis] = checked_index.evaluate(index, rows + self.beyond)
         after = [(0, self.beyond * (d == self.axis)) for d in range(base.ndim)]
         out = np.pad(base, after) if self.beyond else base.copy()
-        SCATTERED[self.monoid.name].at(out, tuple(place), x)
+        SCATTERED[self.monoid.name](out, tuple(place), x)
         return out.take(np.arange(rows), self.axis) if self.beyond else out
 
 

@@ -16,6 +16,7 @@ from weft.scalar.sizes import Size, differ
 from weft.tensor.build import (
     Tensor,
     broadcast,
+    cast,
     full,
     iota,
     pad,
@@ -24,6 +25,7 @@ from weft.tensor.build import (
     scatter,
     slice_,
     sort,
+    winners,
 )
 from weft.tensor.folds import shifted
 from weft.tensor.marks import Cotangent, custom, mark
@@ -69,7 +71,17 @@ def gather_rows_back(node: Node, g: Tensor) -> Tensor:
 def _at(x: Tensor, axis: int, index: Tensor) -> Tensor:
     """x at the places of a scatter."""
     rest = tuple(a for a in range(x.rank) if a != axis)
-    return Tensor(make(Gather((axis,), rest), x.node, index.node))
+    return Tensor(make(Gather((axis,), rest), x.node, cast(index, i64).node))
+
+
+def by_winners(node: Node) -> tuple[Node, Node]:
+    """The winners of a scatter of last values, and what it gives by a gather at them.
+
+    Threads may find them in any order.
+    """
+    op, (base, index, x) = op_of(node, Scatter), map(Tensor, node.args)
+    last = winners(base.shape, op.axis, index)
+    return last.node, s.where(last >= 0, _at(x, op.axis, s.maximum(last, 0)), base).node
 
 
 def scatter_back(gradients: Gradients, node: Node, g: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,6 +97,10 @@ def scatter_back(gradients: Gradients, node: Node, g: Tensor) -> tuple[Tensor, T
         return g, _at(g, axis, index)
     if name == "product":
         return _scattered_product(gradients, node, g)
+    if name == "last":
+        last = winners(base.shape, axis, index)
+        mine = s.eq(_at(last, axis, index), cast(iota(index.shape, axis), last.dtype))
+        return s.where(last < 0, g, 0), s.where(mine, _at(g, axis, index), 0)
     first, same = s.eq(base, y), s.eq(x, _at(y, axis, index))
     ones = [s.where(t, full(t.shape, 1, g.dtype), 0) for t in (first, same)]
     share = g / scatter(m.SUM, ones[0], axis, index, ones[1])

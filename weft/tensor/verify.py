@@ -86,10 +86,10 @@ def check_attributes(node: Node, graph: Graph) -> None:
     if isinstance(op, ops.Reduce):
         require(len(set(op.axes)) == len(op.axes), f"folds an axis twice: {op.axes}")
         require(op.monoid.append is None, f"{op.monoid} is a monoid of scans alone")
-    if isinstance(op, ops.Scan | ops.Scatter):
-        scans = isinstance(op, ops.Scan) or op.monoid.name in ops.SCATTERED
-        require(scans and op.monoid.scan is not None, f"{op.monoid} is not a monoid of scans")
+    if isinstance(op, ops.Scatter):
+        require(op.monoid.name in ops.SCATTERED, f"{op.monoid} is not a monoid of scatters")
     if isinstance(op, ops.Scan):
+        require(op.monoid.scan is not None, f"{op.monoid} is not a monoid of scans")
         has = 1 + op.monoid.indexed
         require(0 <= op.result < has, f"{op.monoid} has {has} results, no {op.result}")
     if isinstance(op, ops.Sort):

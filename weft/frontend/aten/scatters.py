@@ -11,9 +11,9 @@ from typing import Any
 from weft.core.types import boolean, i32, i64, row_major, u8
 from weft.frontend.aten.indexing import Indices, read, take
 from weft.frontend.aten.table import Row, namesakes, on_axis, require, rows
-from weft.scalar.monoid import MAX, MIN, PRODUCT, SUM, Monoid, highest, lowest
+from weft.scalar.monoid import LAST, MAX, MIN, PRODUCT, SUM, Monoid, highest, lowest
 from weft.scalar.ops import FUNCTIONS, checked_index, eq, floordiv, lt, maximum, where
-from weft.scalar.sizes import Extent, Size, differ
+from weft.scalar.sizes import Size, differ
 from weft.tensor import build
 from weft.tensor.build import (
     Axes,
@@ -30,6 +30,7 @@ from weft.tensor.build import (
     permute,
     reshape,
     slice_,
+    winners,
 )
 
 # --- one value for each index ---------------------------------------------------------------------
@@ -70,9 +71,7 @@ def _within(x: Tensor, axis: int, part: Tensor) -> Tensor:
 def _folded(monoid: Monoid | None, x: Tensor, axis: int, index: Tensor, values: Tensor) -> Tensor:
     """The same where `index` has the values' shape, and x has it along other axes."""
     if index.shape[axis] != 1:
-        if monoid is None:
-            return _put(x, axis, _winners(x.shape, axis, index), values)
-        return build.scatter(monoid, x, axis, index, values)
+        return build.scatter(monoid or LAST, x, axis, index, values)
     # one value: no element has two to fold, each compares its place with that value's
     place = broadcast(checked_index(cast(index, i64), x.shape[axis]), x.shape)
     known = build.widen(x)
@@ -83,21 +82,10 @@ def _folded(monoid: Monoid | None, x: Tensor, axis: int, index: Tensor, values: 
     return where(eq(place, iota(x.shape, axis)), new, known)
 
 
-def _winners(shape: Sequence[int], axis: int, index: Tensor) -> Tensor:
-    """For each element of `shape` the last position along the axis that names it, -1 for none."""
-    narrow = i32 if is_short(index.shape[axis]) else i64
-    positions = cast(iota(index.shape, axis), narrow)
-    return build.scatter(MAX, full(shape, -1, narrow), axis, index, positions)
-
-
-def is_short(extent: Extent) -> bool:
-    return not isinstance(extent, Size) and extent < 2**31
-
-
-def _put(x: Tensor, axis: int, winners: Tensor, values: Tensor) -> Tensor:
-    """x with the values at those positions along the axis."""
-    found = read(values, (axis,), [maximum(winners, 0)], [a for a in range(x.rank) if a != axis])
-    return where(winners >= 0, found, x)
+def _put(x: Tensor, axis: int, last: Tensor, values: Tensor) -> Tensor:
+    """x with the values at those positions along the axis, where there is one."""
+    found = read(values, (axis,), [maximum(last, 0)], [a for a in range(x.rank) if a != axis])
+    return where(last >= 0, found, x)
 
 
 def scatter_values(x: Tensor, axis: int, index: Tensor, src: Operand, **how: str) -> Tensor:
@@ -140,9 +128,9 @@ def _slices(monoid: Monoid | None, x: Tensor, axis: int, index: Tensor, source: 
     if x.rank == 0:
         return scatter(monoid, x, 0, index, source)
     source, index = (reshape(t, (-1,)) if t.rank == 0 else t for t in (source, index))
-    if monoid is None and index.shape[0] > 1:
-        winners = _winners((x.shape[axis],), 0, index)
-        return _put(x, axis, broadcast_in(winners, x.shape, (axis,)), source)
+    if monoid is None and index.shape[0] > 1 and x.rank > 1:
+        last = winners((x.shape[axis],), 0, index)
+        return _put(x, axis, broadcast_in(last, x.shape, (axis,)), source)
     return scatter(monoid, x, axis, broadcast_in(index, source.shape, (axis,)), source)
 
 

@@ -13,7 +13,7 @@ from weft.core.node import OPS, Node, op_of
 from weft.core.text.cursor import Cursor, show_literal, show_name
 from weft.core.text.level import CODECS, Codec, Ref, Scope, make_node, read_op, show_op
 from weft.core.types import boolean, i64
-from weft.scalar.monoid import MONOIDS, Monoid
+from weft.scalar.monoid import LAST, MONOIDS, Monoid
 from weft.scalar.nest import Acc, Buffer, Load, Running
 from weft.scalar.ops import FUNCTIONS, Apply, Axis, Constant, Function, Symbol
 
@@ -223,6 +223,8 @@ class NameReader(TermReader):
 
 
 CODECS[Function] = Codec(str, lambda cursor, scope: cursor.one_of("function", FUNCTIONS))
-CODECS[Monoid] = Codec(str, lambda cursor, scope: cursor.one_of("monoid", MONOIDS))
+CODECS[Monoid] = Codec(
+    str, lambda cursor, scope: cursor.one_of("monoid", MONOIDS | {LAST.name: LAST})
+)
 CODECS[Node] = Codec(show_term, lambda cursor, scope: TermReader().expression(cursor))
 CODECS[Buffer] = Codec(lambda b: show_name(b.name), lambda cursor, scope: scope.buffer(cursor))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from weft.core.node import Node, bottom_up, postorder, substitute
+from weft.core.types import TensorType, boolean
 from weft.scalar.affine import factors as parts_of
 from weft.scalar.affine import function_of, has_symbol, linear
 from weft.scalar.blocks import access, accesses, address, loops_from, loops_in, mask_of, nodes
@@ -23,7 +24,8 @@ from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
 from weft.scalar.ops import CASTS, Apply, apply, apply_all, axis, constant, is_index, value_of
 from weft.scalar.reach import axis_range, longest
-from weft.scalar.sizes import size, symbols
+from weft.scalar.sizes import Size, size, symbols
+from weft.scalar.spread import spread
 
 Ranges = dict[Node, Interval]
 WIDEST = 16  # bytes of an access
@@ -90,6 +92,20 @@ def stride_along(term: Node, variable: Node) -> int | None:
     step = terms.get(variable, 0)
     others = (a for a in terms if a is not variable)
     return None if any(variable in free_variables(a) for a in others) else step
+
+
+def window(
+    where: Node, axis: Node, lanes: int, ranges: Mapping[Node, Interval], type_: TensorType
+) -> Interval | None:
+    """How far from lane 0 lanes along an axis read that have no constant stride; else None.
+
+    None too where one load does not have it all, or registers do not permute such elements.
+    """
+    wide = type_.dtype.compute.bytes in (4, 8) and type_.dtype is not boolean
+    if not wide or isinstance(type_.span, Size) or stride_along(where, axis) is not None:
+        return None
+    found = spread(where, axis, lanes, ranges)
+    return None if found is None or found[1] - found[0] >= lanes else found
 
 
 def steps_by_size(address: Node, axis: Node) -> bool:

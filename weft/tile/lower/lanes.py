@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node, bottom_up, make, postorder, substitute
 from weft.core.types import TensorType, i32, i64
-from weft.kernel.ops import Splat, VectorLoad, VectorStore, lanes_of
+from weft.kernel.ops import Permute, Splat, VectorLoad, VectorStore, lanes_of
 from weft.scalar.affine import from_linear, function_of, linear, plus
 from weft.scalar.blocks import address
 from weft.scalar.index import TRUE, simplify
@@ -28,7 +28,7 @@ from weft.scalar.ops import (
 )
 from weft.scalar.reach import bounds
 from weft.scalar.symbols import bounded
-from weft.tile.analysis.access import stride_along
+from weft.tile.analysis.access import stride_along, window
 
 FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 FAR = 1 << 62  # where no index is
@@ -64,6 +64,7 @@ class Lowering:
             low, high = bounds(vector.base, ranges)
             self.known = {**ranges, vector.axis: (low, high + vector.lanes - 1)}
         self.memo: dict[Node, Node] = {}
+        self.words: dict[Node, Node] = {}
 
     def term(self, node: Node) -> Node:
         return bottom_up(node, self.memo, self._term, _values)
@@ -153,6 +154,10 @@ class Lowering:
             return make(Load(target, not always), self.term(where), *guard)
         if not always and condition.type.lanes == 1:
             where = _within(where, node.args[rank])
+        if (near := self._permuted(where, target, v)) is not None:
+            if always and v.count is None:
+                return near
+            return apply("where", self._active(None if always else condition), near, fill)
         index, step = self._lane_places(where, v)
         if always and (step or v.count is None):
             counted = () if v.count is None else (v.count,)
@@ -179,6 +184,62 @@ class Lowering:
                 return first, step
         wide = self.term(where)
         return wide if wide.type.lanes > 1 else make(Splat(v.lanes), wide), 0
+
+    def _permuted(self, where: Node, target: Buffer, v: Vector) -> Node | None:
+        """Elements near each other as lanes of one load; None where they may be farther apart.
+
+        The load begins so that all of it is in the buffer. Where no lane is active, or where a
+        lane's place is outside, that lane gets another one's element.
+        """
+        size = target.type.size
+        found = window(where, v.axis, v.lanes, self.known, target.type)
+        if found is None:
+            return None
+        (lane_0,) = substitute((where,), {v.axis: v.base})
+        if self.term(lane_0).type.lanes > 1:  # it depends on what the lanes have folded
+            return None
+        first = apply("add", lane_0, constant(int(found[0])))
+        start = simplify(_clamped(first, 0, max(0, size - v.lanes)), self.ranges)
+        counted = (constant(size),) if size < v.lanes else ()
+        load = make(VectorLoad(target, v.lanes, counted=bool(counted)), self.term(start), *counted)
+        terms, offset = linear(where)
+        moving = {a: k for a, k in terms.items() if v.axis in free_variables(a)}
+        fixed = {a: k for a, k in terms.items() if a not in moving}
+        base = from_linear(*plus((fixed, offset), linear(start), -1))
+        at = apply("add", self._word(from_linear(moving, 0), v), self._word(base, v))
+        return make(Permute(), load, at)
+
+    def _word(self, node: Node, v: Vector) -> Node:
+        """The lower half of an i64 term, as i32, computed in i32 where the upper has no say."""
+
+        def parts(n: Node) -> tuple[Node, ...]:
+            return n.args if self._in_words(n, v) else ()
+
+        def one(n: Node) -> Node:
+            if (value := value_of(n)) is not None:
+                return constant((int(value) + (1 << 31)) % (1 << 32) - (1 << 31), i32)
+            if n is v.axis:
+                return apply("add", *(apply(CASTS[i32], t) for t in (v.base, lanes_of(v.lanes))))
+            if not self._in_words(n, v):
+                return apply(CASTS[i32], self.term(n))
+            x, y = (self.words[a] for a in n.args)
+            name = function_of(n) or ""
+            if name == "floordiv":
+                name, y = "shift_right", constant(int(value_of(y) or 1).bit_length() - 1, i32)
+            return apply(name, x, y)
+
+        return bottom_up(node, self.words, one, parts)
+
+    def _in_words(self, node: Node, v: Vector) -> bool:
+        """Whether a term moves along the lanes and needs but the lower halves of its parts."""
+        name = function_of(node)
+        if v.axis not in free_variables(node):
+            return False
+        if name in ("add", "subtract", "multiply"):
+            return True
+        by = int(value_of(node.args[1]) or 0) if name == "floordiv" else 0
+        known = name in ("minimum", "maximum") or (by > 0 and not by & (by - 1))
+        return known and all(_is_word(bounds(a, self.known)) for a in node.args)
 
     def _active(self, condition: Node | None) -> Node:
         """The condition as lanes, false beyond the count."""
@@ -220,6 +281,11 @@ def _within(where: Node, condition: Node) -> Node:
 
 def _clamped(term: Node, low: int, high: int) -> Node:
     return apply("minimum", apply("maximum", term, constant(low)), constant(high))
+
+
+def _is_word(values: Interval) -> bool:
+    """Whether i32 has all values of an interval."""
+    return values[0] >= -(1 << 31) and values[1] < 1 << 31
 
 
 def compare_lanes(name: str, lanes: int, limit: Node) -> Node:

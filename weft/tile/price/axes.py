@@ -10,14 +10,16 @@ from operator import itemgetter
 
 from weft.core.node import Node, postorder
 from weft.scalar import nest
-from weft.scalar.blocks import locals_in, loops_in
+from weft.scalar.blocks import access, address, locals_in, loops_in
 from weft.scalar.intervals import Ranges
 from weft.scalar.nest import For, Load, Stmt, Store, free_variables, walk
 from weft.scalar.ops import Apply
 from weft.scalar.placing import place
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import ranges_in, stride_of, term_cost, trips
+from weft.tile.analysis.access import ranges_in, stride_along, stride_of, term_cost, trips, window
+
+PERMUTED = 4.0  # of lanes from one load: their places in it, and the permutation
 
 Axes = frozenset[Node]
 Priced = tuple[float, Axes]
@@ -112,7 +114,13 @@ def statements_cost(stmts: Sequence[Stmt], axis: Node | None, lanes: int, ranges
 
 def access_cost(load: Node, axis: Node, lanes: int, ranges: Ranges) -> float:
     """Vector instructions that a load takes beyond one where `axis` runs over lanes."""
-    step = stride_of(load, axis, ranges)
+    touched = access(load)
+    assert touched is not None, "no load"
+    where = address(*touched, ranges)
+    step = stride_along(where, axis)
     if step == 2 and load.type.dtype.bytes == 4:
         return 2.0  # two loads and a shuffle
-    return 0.0 if step in (0, 1) else lanes * (1.0 if step is not None else 2.0)
+    if step is not None:
+        return 0.0 if step in (0, 1) else lanes * 1.0
+    near = window(where, axis, lanes, ranges, touched[0].type)
+    return lanes * 2.0 if near is None else PERMUTED

@@ -13,7 +13,16 @@ from weft.core.node import Node, postorder
 from weft.core.types import ScalarType
 from weft.emit.spelling import register
 from weft.emit.terms import is_dot, narrows, unnamed
-from weft.kernel.ops import Exchange, Extract, Pack, Shuffle, Splat, VectorLoad, VectorStore
+from weft.kernel.ops import (
+    Exchange,
+    Extract,
+    Pack,
+    Permute,
+    Shuffle,
+    Splat,
+    VectorLoad,
+    VectorStore,
+)
 from weft.scalar.nest import Block, For, Let, Load, Stmt, Store, Update, is_atom
 from weft.scalar.ops import CASTS, Apply, is_index
 from weft.scalar.updates import combined
@@ -120,7 +129,7 @@ class Counting:
         if isinstance(op, Splat):
             read = isinstance(term.args[0].op, Load)  # which a load does itself
             return NONE if read or is_atom(term.args[0]) else Work(shuffle=wide)
-        if isinstance(op, Shuffle | Exchange | Extract):
+        if isinstance(op, Shuffle | Exchange | Permute | Extract):
             return Work(shuffle=wide)
         if isinstance(op, Pack):
             return Work(shuffle=float(len(term.args)))
