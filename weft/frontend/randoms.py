@@ -144,10 +144,10 @@ def bernoulli_of(bits: Bits, x: torch.Tensor, *, generator: Any = None) -> Any:
     if generator is not None or x.dtype not in DIGITS:
         return NotImplemented
     drawn = _uniform(bits, x.shape, torch.float32, x.device)
-    return _laid_out((drawn < _checked(x, (x >= 0) & (x <= 1))).to(x.dtype), x)
+    return _laid_out((drawn < checked(x, (x >= 0) & (x <= 1))).to(x.dtype), x)
 
 
-def _checked(x: torch.Tensor, holds: torch.Tensor) -> torch.Tensor:
+def checked(x: torch.Tensor, holds: torch.Tensor) -> torch.Tensor:
     """x; an index is out of range where the condition does not hold."""
     first = x.reshape(-1)[:1]  # of constants the read, and its check, would be left out
     return torch.where(holds, x, first.take((~holds).long())) if x.numel() else x
@@ -193,7 +193,7 @@ def normal_of(bits: Bits, mean: Any, std: Any = 1.0, size: Any = None, **how: An
     if dtype not in DIGITS or not (isinstance(std, torch.Tensor) or std >= 0):
         return NotImplemented
     if isinstance(std, torch.Tensor):
-        std = _checked(std, std >= 0)
+        std = checked(std, std >= 0)
     shape = torch.broadcast_shapes(*(t.shape for t in tensors))
     return (_normal(bits, shape, dtype, tensors[0].device) * std + mean).to(dtype)
 
