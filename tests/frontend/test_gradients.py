@@ -168,7 +168,7 @@ def test_what_is_drawn_is_compared_once() -> None:
         drawn = torch.multinomial(x, 8, replacement=True).float()
         return torch.where(drawn == x, x * 2, x * 3)
 
-    f = weft.compile(program, random="eager")
+    f = weft.compile(program)
     for seed in range(4):
         ours, eager = (torch.arange(8.0).requires_grad_() for _ in range(2))
         for x, function in ((ours, f), (eager, program)):

@@ -5,7 +5,7 @@ table = Draws(get_proxy_mode).table()      # {aten.native_dropout.default: of it
 A graph draws one seed a call from torch's generator, so that it is reproducible; each random op is
 a stream of that seed. Bits are computed where they are read, and again in a backward graph: no
 mask is stored. The numbers are others than eager's, of the same distribution: random="eager" keeps
-torch's own. What has no formula here stays torch's as well: randperm, wide ranges of integers.
+torch's own. What has no formula here stays torch's as well: randperm, wide ranges.
 """
 
 import math
@@ -221,24 +221,17 @@ def randint_like(bits: Bits, x: torch.Tensor, *bounds: int, **how: Any) -> Any:
 def multinomial(
     bits: Bits, x: torch.Tensor, count: int, replacement: bool = False, *, generator: Any = None
 ) -> Any:
-    """Places along the last axis by their probabilities; without replacement no two are the same.
+    """Places along the last axis by their probabilities: of the largest x / exponential.
 
-    Those of the largest x / exponential, or where running sums first exceed uniform numbers.
+    Several that may be the same stay torch's: a search of running sums takes long to compile.
     """
-    own = replacement or count <= x.shape[-1]
-    if generator is not None or x.dtype not in DIGITS or not own or count < 1 or not x.numel():
+    own = count == 1 or (not replacement and 1 < count <= x.shape[-1])
+    if generator is not None or x.dtype not in DIGITS or not own or not x.numel():
         return NotImplemented
     wide = x.to(torch.float64 if x.dtype is torch.float64 else torch.float32)
-    valid = (wide >= 0) & (wide < math.inf) & (wide.sum(-1, keepdim=True) > 0)
-    wide = checked(wide, valid)
-    if not replacement or count == 1:
-        race = wide / exponential(bits, wide).clamp_min(torch.finfo(wide.dtype).tiny)
-        return race.argmax(-1, keepdim=True) if count == 1 else race.topk(count).indices
-    ends = wide.cumsum(-1)
-    whole = ends[..., -1:]
-    drawn = _uniform(bits, (*x.shape[:-1], count), wide.dtype, x.device) * whole
-    last = (ends < whole).sum(-1, keepdim=True)  # a number may be rounded up to the whole
-    return torch.minimum(torch.searchsorted(ends, drawn, right=True), last)
+    wide = checked(wide, (wide >= 0) & (wide < math.inf) & (wide.sum(-1, keepdim=True) > 0))
+    race = wide / exponential(bits, wide).clamp_min(torch.finfo(wide.dtype).tiny)
+    return race.argmax(-1, keepdim=True) if count == 1 else race.topk(count).indices
 
 
 def rrelu(
