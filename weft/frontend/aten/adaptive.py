@@ -114,7 +114,6 @@ def fractional(x: Tensor, kernel: Extents, size: Extents, samples: Tensor) -> tu
     """Values and positions, of windows that begin where `samples` [n, c, axes] have them (Graham,
     Fractional max-pooling, 2014); of two axes the last has the first sample."""
     rank, lead = len(size), x.rank - len(size)
-    require(0 not in x.shape, "there is nothing to pool")
     starts: list[Tensor] = []
     for i, (n, m, k) in enumerate(zip(x.shape[lead:], size, kernel, strict=True)):
         sample = build.select(samples, 2, 1 - i if rank == 2 else i)
