@@ -42,6 +42,28 @@ def test_calls_agree_with_eager(rank: int) -> None:
             assert failure(op, args, {}, op(*args)) is None
 
 
+@pytest.mark.parametrize("rank", [2, 3])
+def test_fractional_calls_agree_with_eager(rank: int) -> None:
+    """A size of two and more: of one ATen's check of the kernel is off by one."""
+    draw = random.Random(rank)
+    torch.manual_seed(0)
+    op, back = (getattr(aten, f"fractional_max_pool{rank}d{end}") for end in ("", "_backward"))
+    for fill in FILLS * 3:
+        n = [draw.randint(4, 9) for _ in range(rank)]
+        kernel = [draw.randint(1, 2) for _ in range(rank)]
+        m = [draw.randint(2, a - k) for a, k in zip(n, kernel, strict=True)]
+        dtype = draw.choice((torch.float32, torch.float64))
+        lead = draw.choice(((2, 3), (3,)))
+        x = torch.randn(*lead, *n, dtype=dtype)
+        if fill is not None:
+            x[..., 0] = fill
+        args = x, kernel, m, torch.rand(lead[0] if len(lead) > 1 else 1, 3, rank, dtype=dtype)
+        values, at = op(*args)
+        assert failure(op.default, args, {}, (values, at)) is None
+        args = torch.randn_like(values), x, kernel, m, at
+        assert failure(back.default, args, {}, back(*args)) is None
+
+
 def gradient(fn: Any, x: torch.Tensor) -> torch.Tensor:
     x = x.detach().requires_grad_()
     out = fn(x)

@@ -121,6 +121,39 @@ def test_cauchy() -> None:
     assert (share - rank).abs().max() < 1.95 / N**0.5
 
 
+WEIGHTS = torch.tensor([[0.1, 0, 0.4, 0.5, 0], [2, 1, 0, 0, 1]])
+
+
+@pytest.mark.parametrize("row", [0, 1])
+@pytest.mark.parametrize("replacement", [False, True])
+def test_multinomial(row: int, replacement: bool) -> None:
+    """Frequencies within five standard errors; what weighs nothing is never drawn."""
+    x = WEIGHTS[row].expand(N, 5)
+    compiled = weft.compile(lambda x: torch.multinomial(x, 1, replacement))
+    torch.manual_seed(3)
+    found = compiled(x).flatten()
+    share = WEIGHTS[row].double() / WEIGHTS[row].sum()
+    seen = torch.bincount(found, minlength=5).double() / found.numel()
+    assert ((seen - share).abs() <= 5 * (share * (1 - share) / found.numel()).sqrt()).all()
+    assert [name for name, *_ in compiled.report.externs] == ["aten.randint.low"]
+
+
+def test_multinomial_without_replacement() -> None:
+    compiled = weft.compile(lambda x: torch.multinomial(x, 3))
+    found = compiled(WEIGHTS.repeat(200, 1)).sort().values.reshape(200, 2, 3)
+    assert (found == torch.tensor([[0, 2, 3], [0, 1, 4]])).all()
+    assert compiled.reasons == []
+
+
+@pytest.mark.parametrize("wrong", [-0.5, math.inf, math.nan])
+def test_multinomial_checks_what_it_is_given(wrong: float) -> None:
+    compiled = weft.compile(lambda x: torch.multinomial(x, 2))
+    compiled(WEIGHTS)
+    for bad in (torch.where(WEIGHTS == 1, wrong, WEIGHTS), WEIGHTS * 0):
+        with pytest.raises((WeftError, IndexError)):
+            compiled(bad)
+
+
 @pytest.mark.parametrize("draw", [torch.bernoulli, lambda x: torch.normal(x, -x)])
 def test_a_probability_or_a_deviation_out_of_range_is_an_error(
     draw: Callable[[torch.Tensor], torch.Tensor],

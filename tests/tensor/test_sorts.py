@@ -155,3 +155,17 @@ def test_one_of_one_row(way: str, dtype: torch.dtype) -> None:
     assert int(got[1]) == 1
     assert not f.reasons
     check_levels(f.programs[0].artifact.levels(), [x])
+
+
+@pytest.mark.parametrize("fuse", ["greedy", "all"])
+def test_keys_of_what_their_row_sums_to(fuse: Any) -> None:
+    """A reduction is not part of the sort's kernel."""
+
+    def likely(x: torch.Tensor) -> Any:
+        p = torch.softmax(x, -1) * (x.sum(-1, keepdim=True) > 0)
+        return p.topk(3), torch.sort(x / x.abs().sum(0))
+
+    x = torch.randn(4, 9)
+    compiled = weft.compile(likely, fuse=fuse, fallback="error")
+    for ours, theirs in zip(compiled(x), likely(x), strict=True):
+        torch.testing.assert_close(ours.values, theirs.values)

@@ -15,6 +15,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from weft.frontend.decompositions_mended import IN_PYTHON
 from weft.frontend.recurrent import in_parts, recurrent
 from weft.frontend.schema import KEPT_CALLS, with_defaults
 from weft.frontend.tracer import Tracer
@@ -39,7 +40,7 @@ class Composites(TorchFunctionMode):
         kwargs = kwargs or {}
         op = KEPT_CALLS.get(func)
         if op is None or self._transformed(args):
-            return (in_parts(func, args) or func)(*args, **kwargs)
+            return (in_parts(func, args) or IN_PYTHON.get(func, func))(*args, **kwargs)
         arguments = op._schema.arguments
         given = dict(zip((a.name for a in arguments), args, strict=False), **kwargs)
         if not given.keys() <= {a.name for a in arguments}:

@@ -5,7 +5,7 @@ table = Draws(get_proxy_mode).table()      # {aten.native_dropout.default: of it
 A graph draws one seed a call from torch's generator, so that it is reproducible; each random op is
 a stream of that seed. Bits are computed where they are read, and again in a backward graph: no
 mask is stored. The numbers are others than eager's, of the same distribution: random="eager" keeps
-torch's own. What has no formula here stays torch's as well: randperm, multinomial, wide ranges.
+torch's own. What has no formula here stays torch's as well: randperm, wide ranges.
 """
 
 import math
@@ -144,10 +144,10 @@ def bernoulli_of(bits: Bits, x: torch.Tensor, *, generator: Any = None) -> Any:
     if generator is not None or x.dtype not in DIGITS:
         return NotImplemented
     drawn = _uniform(bits, x.shape, torch.float32, x.device)
-    return _laid_out((drawn < _checked(x, (x >= 0) & (x <= 1))).to(x.dtype), x)
+    return _laid_out((drawn < checked(x, (x >= 0) & (x <= 1))).to(x.dtype), x)
 
 
-def _checked(x: torch.Tensor, holds: torch.Tensor) -> torch.Tensor:
+def checked(x: torch.Tensor, holds: torch.Tensor) -> torch.Tensor:
     """x; an index is out of range where the condition does not hold."""
     first = x.reshape(-1)[:1]  # of constants the read, and its check, would be left out
     return torch.where(holds, x, first.take((~holds).long())) if x.numel() else x
@@ -193,7 +193,7 @@ def normal_of(bits: Bits, mean: Any, std: Any = 1.0, size: Any = None, **how: An
     if dtype not in DIGITS or not (isinstance(std, torch.Tensor) or std >= 0):
         return NotImplemented
     if isinstance(std, torch.Tensor):
-        std = _checked(std, std >= 0)
+        std = checked(std, std >= 0)
     shape = torch.broadcast_shapes(*(t.shape for t in tensors))
     return (_normal(bits, shape, dtype, tensors[0].device) * std + mean).to(dtype)
 
@@ -216,6 +216,22 @@ def randint_like(bits: Bits, x: torch.Tensor, *bounds: int, **how: Any) -> Any:
     how["dtype"], how["device"] = how.get("dtype") or x.dtype, how.get("device") or x.device
     found = randint(bits, *bounds, x.shape, **how) if kept else NotImplemented
     return found if found is NotImplemented else _laid_out(found, x)
+
+
+def multinomial(
+    bits: Bits, x: torch.Tensor, count: int, replacement: bool = False, *, generator: Any = None
+) -> Any:
+    """Places along the last axis by their probabilities: of the largest x / exponential.
+
+    Several that may be the same stay torch's: a search of running sums takes long to compile.
+    """
+    own = count == 1 or (not replacement and 1 < count <= x.shape[-1])
+    if generator is not None or x.dtype not in DIGITS or not own or not x.numel():
+        return NotImplemented
+    wide = x.to(torch.float64 if x.dtype is torch.float64 else torch.float32)
+    wide = checked(wide, (wide >= 0) & (wide < math.inf) & (wide.sum(-1, keepdim=True) > 0))
+    race = wide / exponential(bits, wide).clamp_min(torch.finfo(wide.dtype).tiny)
+    return race.argmax(-1, keepdim=True) if count == 1 else race.topk(count).indices
 
 
 def rrelu(
@@ -265,5 +281,6 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     aten.randint_like.default: randint_like,
     aten.randint_like.low_dtype: randint_like,
     aten.rrelu_with_noise_functional.default: rrelu,
+    aten.multinomial.default: multinomial,
     aten.native_dropout.default: native_dropout,
 }

@@ -23,11 +23,21 @@ NEVER = float("inf")
 
 
 def forced_to_store(graph: Graph) -> set[Node]:
-    """Tensors that need a buffer: outputs, scans, scatters, operands and results of externs."""
+    """Tensors that need a buffer: outputs, scans, scatters, operands and results of externs.
+
+    So do operands of sorts, whose nests have no place for the loops of a reduction, with one.
+    """
     kinds, nodes = ops.Extern | ops.Part | ops.ALONE, [*graph.nodes()]
     read = (a for n in nodes if isinstance(n.op, ops.Extern) for a in n.args)
     found = (*graph.outputs, *read, *(n for n in nodes if isinstance(n.op, kinds)))
-    return {n for n in found if not isinstance(n.op, ops.Input)}
+    stored = {n for n in found if not isinstance(n.op, ops.Input)}
+    folded = set[Node]()  # with a reduction in its kernel
+    for n in nodes:
+        if isinstance(n.op, ops.Reduce) or any(a in folded and a not in stored for a in n.args):
+            folded.add(n)
+    return stored.union(
+        a for n in nodes if isinstance(n.op, ops.Sort) for a in n.args if a in folded
+    )
 
 
 def weight(node: Node) -> float:

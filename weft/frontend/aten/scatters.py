@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any
 
 from weft.core.types import boolean, i32, i64, row_major, u8
-from weft.frontend.aten.indexing import Indices, read, take
+from weft.frontend.aten.formulas import power_by
+from weft.frontend.aten.indexing import Indices, embedding, read, take
 from weft.frontend.aten.table import Row, namesakes, on_axis, require, rows
 from weft.scalar.monoid import LAST, MAX, MIN, PRODUCT, SUM, Monoid, highest, lowest
-from weft.scalar.ops import FUNCTIONS, checked_index, eq, floordiv, lt, maximum, where
-from weft.scalar.sizes import Size, differ
+from weft.scalar.ops import FUNCTIONS, checked_index, eq, floordiv, lt, maximum, ne, where
+from weft.scalar.sizes import Extent, Size, differ
 from weft.tensor import build
 from weft.tensor.build import (
     Axes,
@@ -173,6 +174,28 @@ def as_strided_scatter(
     return put(x, place, broadcast(src, size)) if x.type.size else x
 
 
+def embedding_renorm(x: Tensor, index: Tensor, most: float, order: float) -> Tensor:
+    """Rows that are named, of a norm above `most`, scaled to it."""
+    index = reshape(index, (-1,))
+    if not index.shape[0]:
+        return x
+    rows_ = build.widen(embedding(x, index))
+    norm = cast(norm_of(rows_, order), x.dtype)
+    scale = where(norm > most, most / (build.widen(norm) + 1e-7), 1.0)
+    return _slices(None, x, 0, index, cast(rows_ * scale, x.dtype))
+
+
+def norm_of(x: Tensor, order: float) -> Tensor:
+    """Of rows [n, m], as [n, 1]."""
+    size = abs(x)
+    if order == math.inf or order == -math.inf:
+        return build.reduce(MAX if order > 0 else MIN, size, (1,), keep=True)
+    if order == 0:
+        return build.total(cast(ne(x, 0), x.dtype), (1,), keep=True)
+    sums = build.total(power_by(size, order), (1,), keep=True)
+    return power_by(sums, 1 / order)
+
+
 # --- places along several axes --------------------------------------------------------------------
 
 
@@ -246,6 +269,7 @@ def masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sequence[int]) ->
 SCATTERS = {
     **namesakes(index_put, masked_scatter, masked_scatter_backward, *map(on_axis, [index_add])),
     "_unsafe_index_put": index_put,
+    "embedding_renorm": embedding_renorm,
     "put": put,
     "scatter.src,value,reduce,value_reduce": on_axis(scatter_values),
     "scatter_add": on_axis(partial(scatter, SUM)),

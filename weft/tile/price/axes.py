@@ -21,6 +21,9 @@ from weft.tile.analysis.access import ranges_in, stride_along, stride_of, term_c
 
 PERMUTED = 4.0  # of lanes from one load: their places in it, and the permutation
 
+SETS, WAYS = 4096, 4  # bytes apart, lines are in one set of the nearest cache, which keeps so many
+WARP = 32
+CONFLICT = 4.0  # vector instructions that an access takes to a line that others evict
 Axes = frozenset[Node]
 Priced = tuple[float, Axes]
 
@@ -108,8 +111,15 @@ def statements_cost(stmts: Sequence[Stmt], axis: Node | None, lanes: int, ranges
         elif isinstance(s, Store):
             total += 1.0
             if axis is not None:
-                total += 0.0 if stride_of(s, axis, ranges) in (0, 1) else lanes * 1.5
+                step = stride_of(s, axis, ranges)
+                per_lane = CONFLICT if in_one_set(step, s.buffer.type.dtype.bytes, lanes) else 1.5
+                total += 0.0 if step in (0, 1) else lanes * per_lane
     return total
+
+
+def in_one_set(step: int | None, size: int, lanes: int) -> bool:
+    """Whether the lanes of a vector, not of a warp, are in lines that evict each other."""
+    return step is not None and WAYS < lanes < WARP and step * size % SETS == 0
 
 
 def access_cost(load: Node, axis: Node, lanes: int, ranges: Ranges) -> float:
@@ -121,6 +131,7 @@ def access_cost(load: Node, axis: Node, lanes: int, ranges: Ranges) -> float:
     if step == 2 and load.type.dtype.bytes == 4:
         return 2.0  # two loads and a shuffle
     if step is not None:
-        return 0.0 if step in (0, 1) else lanes * 1.0
+        apart = CONFLICT if in_one_set(step, load.type.dtype.bytes, lanes) else 1.0
+        return 0.0 if step in (0, 1) else lanes * apart
     near = window(where, axis, lanes, ranges, touched[0].type)
     return lanes * 2.0 if near is None else PERMUTED

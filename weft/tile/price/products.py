@@ -19,6 +19,7 @@ from weft.tile.analysis.access import Contraction, narrow, strides, term_cost, t
 from weft.tile.analysis.fragments import GROUP, GROUP_RATE, ROWS, unit_rate
 from weft.tile.analysis.tiles import register_split, warp_tile
 from weft.tile.moves.panels import in_panels, tile_width
+from weft.tile.price.axes import SETS, WAYS
 
 RATE = 1.15  # vector instructions in the time of a multiply-add that a register tile feeds
 TRANSPOSE = 8  # multiply-adds in the time that packing a vector across takes
@@ -29,7 +30,6 @@ L2_BYTES = 24.0  # a cycle, of each of its multiprocessors
 LATENCY = 8  # multiply-adds that start before the first of them ends
 UNROLLED = 4  # iterations of a sum at a time: the end of a short one is then predicted
 READ = 0.5  # multiply-adds in the time in which a register tile reads a vector of its columns
-SETS, WAYS = 4096, 4  # bytes apart, lines are in one set of the nearest cache, which keeps so many
 FEW = 4  # rows from which on the right side is read often enough to pack it
 # Of dot products on a CPU:
 LOAD = 0.29  # vector instructions in the time of a load beside multiply-adds, or of widening
