@@ -28,6 +28,7 @@ with uncollected():  # modules stay, Dynamo's as well
     from weft.frontend.graph import Captured, Known, Runner
     from weft.frontend.python import Frames
     from weft.frontend.specialise import Session
+    from weft.frontend.stored import Store
     from weft.interpret import calls
     from weft.interpret import kernels as kernel_interpret
     from weft.interpret import nests as interpret
@@ -38,6 +39,7 @@ with uncollected():  # modules stay, Dynamo's as well
     from weft.link.program import Emitted, Linked, described, make_report, without_restatements
     from weft.link.ranges import Ranges, in_ranges, told, within
     from weft.options import Fallback, Fuse, Options, Random, Search, Tune, find_target
+    from weft.runtime.cache import Cache
     from weft.runtime.report import Report, merged
     from weft.runtime.tlparse import trace
     from weft.scalar.nest import Program
@@ -178,8 +180,12 @@ class Builder:
     def session(self, title: str = "graph") -> Session:
         """What the graphs of one compiled callable share."""
         strict, free = self.one_graph or self.options.fallback == "error", self.options.frees_sizes
-        fused = self.options.random == "fused"
-        return Session(self, strict, config.debug, title, free, self.sizes or {}, Frames, fused)
+        fused, cache = self.options.random == "fused", Cache(config.cache)
+        facts = self.options, compiler_digest()
+        store = Store(facts, cache.read_bytes, cache.keep_bytes)
+        store = None if self.options.verbose else store  # then all is to be seen
+        how = free, self.sizes or {}, Frames, fused, store
+        return Session(self, strict, config.debug, title, *how)
 
     def ir(self, programs: Sequence[Runner], level: str) -> str:
         return "\n".join(a.levels().text(level) for p in programs for a in p.artifact.all())  # type: ignore[attr-defined]

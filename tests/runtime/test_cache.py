@@ -57,6 +57,24 @@ def test_torn_entry_is_a_miss(tmp_path: Path) -> None:
     assert cache.load("key") is None
 
 
+def test_bytes_are_whole_or_not_there(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    assert cache.read_bytes("key") is None
+    cache.keep_bytes("key", b"a graph")
+    assert cache.read_bytes("key") == b"a graph" and cache.read_bytes("other key") is None
+    (path,) = cache.address("graphs", "key").iterdir()
+    path.write_bytes(b"a gra")
+    assert cache.read_bytes("key") is None
+    cache.keep_bytes("key", b"a graph")
+    assert cache.read_bytes("key") == b"a graph"
+
+
+def test_a_cache_that_cannot_be_written_goes_without_bytes(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    Cache(tmp_path / "file").keep_bytes("key", b"a graph")
+    assert Cache(tmp_path / "file").read_bytes("key") is None
+
+
 RACE = """
 import sys, time
 from pathlib import Path

@@ -270,7 +270,7 @@ class Caches:
 
     def empty(self) -> None:
         for backend in OURS:
-            for kind in ("programs", "objects", "launches", "cubins"):
+            for kind in ("programs", "objects", "graphs", "launches", "cubins"):
                 shutil.rmtree(self.folder / backend / "weft" / kind, ignore_errors=True)
 
 

@@ -59,6 +59,9 @@ class DType:
     def __str__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> Any:
+        return dtype_named, (self.name,)  # one object, as it is compared by `is`
+
 
 f16 = DType("f16", "float", 16, np.dtype(np.float16))
 bf16 = DType("bf16", "float", 16, np.dtype(ml_dtypes.bfloat16))
@@ -79,6 +82,10 @@ DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, boolea
 NUMPYS = ("complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
 HELD = {"complex32": np.dtype("uint32"), **{name: np.dtype(name) for name in NUMPYS}}
 FOREIGN = {name: DType(name, "foreign", 8 * d.itemsize, d) for name, d in HELD.items()}
+
+
+def dtype_named(name: str) -> DType:
+    return DTYPES.get(name) or FOREIGN[name]
 
 
 def dtype_of_literal(value: int | float | bool) -> DType:

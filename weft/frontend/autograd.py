@@ -8,6 +8,7 @@ call = backend(fx_graph, examples)    # call(*inputs) has a grad_fn where one is
 # pyright: reportPrivateUsage=false
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,6 +33,7 @@ from weft.frontend.lists import Lists, handed_over, items, without_lists
 from weft.frontend.randoms import Draws
 from weft.frontend.schema import core_decompositions
 from weft.frontend.specialise import FX, GraphProgram, Session
+from weft.frontend.stored_gradients import Halves, restored
 
 
 def graph_backend(session: Session) -> Callable[..., Any]:
@@ -75,23 +77,39 @@ def differentiable(session: Session, graph: FX, inputs: Sequence[Any]) -> Callab
         return session.build(replace(captured, placeholders=inputs))
 
     inner = replace(session, build=changing)  # which shares the lists of programs and reasons
+    fused, store = session.fused_random, session.store
+    graph, extra = (graph, 0) if fused else keep_draws(graph)
+    key = store and store.key(graph, inputs, None, "gradients", fused, session.strict)
+    found = store.load(key) if store is not None else None
+    if found is not None:
+        call = restored(found, inner)
+    else:
+        call = _through_autograd(
+            inner, graph, inputs, Halves(store, key) if store and key else None
+        )
+    return call if not extra else lambda *given: call(*given)[:-extra]
+
+
+def _through_autograd(
+    session: Session, graph: FX, inputs: Sequence[Any], halves: Halves | None
+) -> Callable[..., Any]:
+    """What AOTAutograd makes of the graph; both graphs that it gives are added to the halves."""
 
     def compiler(part: FX, examples: Sequence[Any]) -> Any:
-        program = GraphProgram(part, inner)
+        program = GraphProgram(part, session)
         program.prepare(examples)
+        if halves is not None:
+            halves.add(program)
         return make_boxed_func(program)
 
-    fused = session.fused_random
-    randoms = Draws(get_proxy_mode).table() if fused else {}
+    randoms = Draws(get_proxy_mode).table() if session.fused_random else {}
     through = aot_autograd(  # the compiler is that of backward graphs as well
         fw_compiler=compiler,
         partition_fn=partition,
         decompositions={**core_decompositions(), **randoms},
     )
-    graph, extra = (graph, 0) if fused else keep_draws(graph)
-    with in_training(inputs, session.strict):
-        call = through(graph, inputs)
-    return call if not extra else lambda *given: call(*given)[:-extra]
+    with in_training(inputs, session.strict), halves.noted() if halves else nullcontext():
+        return through(graph, inputs)
 
 
 # --- numbers that are drawn and never read --------------------------------------------------------

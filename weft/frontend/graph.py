@@ -320,7 +320,14 @@ def _apart(places: Sequence[int], count: int, sized: bool) -> Check:
     return apart
 
 
-ANY = object()  # stands in a record for a size that is no number
+class _Any:
+    """Stands in a record for a size that is no number: one object, in a pickle as well."""
+
+    def __reduce__(self) -> str:
+        return "ANY"
+
+
+ANY = _Any()
 
 
 def known(sizes: Sequence[Any]) -> list[int | None]:

@@ -64,6 +64,7 @@ OWN = {
     "allow_rnn": True,
     "recompile_limit": 64,
     "accumulated_recompile_limit": 4096,
+    "side_effect_replay_policy": "silent",  # it formats stacks for a log
 }
 
 

@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -46,6 +47,7 @@ from weft.frontend.parts import (
     split,
     stays_whole,
 )
+from weft.frontend.stored import Store, packed, unpacked
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +79,7 @@ class Session:
     promises: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of weft.compile's sizes
     frames: Through | None = None
     fused_random: bool = True  # numbers by coordinates, from one seed a call; else torch's own
+    store: Store | None = None  # where captured programs are kept for other processes
     programs: list[Runner] = field(default_factory=list[Runner])
     reasons: list[str] = field(default_factory=list[str])
 
@@ -115,6 +118,7 @@ class Special:
     call: Callable[..., Any]
     numbers: Mapping[int, Any]
     writes: bool
+    captured: Captured | None = None  # where it is one program
     check: Check | None = None
     apart: Check | None = None  # what of the check Dynamo's guards do not look at, where it writes
 
@@ -133,11 +137,12 @@ class Special:
 class GraphProgram:
     """One FX graph, and its specialisations by what each assumes.
 
+    `source` is the graph, or makes it when it is asked for: its specialisations need it no more.
     `differentiate` compiles the graph for inputs that want gradients; None: none of them do.
     `settled` has what the last trace called sizes, `parts` calls by what of them stays in eager.
     """
 
-    graph: FX
+    source: FX | Callable[[], FX]
     session: Session
     names: Sequence[Name] | None = None
     differentiate: Callable[[FX, Sequence[Any]], Callable[..., Any]] | None = None
@@ -150,6 +155,10 @@ class GraphProgram:
     whole: bool = False  # whether the frame that it is of made no other graph
     parts: dict[torch.fx.Node | None, Callable[..., Any]] = field(default_factory=dict)
     cut: Callable[..., Any] | None = None  # the parts, where sizes depend on values
+
+    @cached_property
+    def graph(self) -> FX:
+        return self.source if isinstance(self.source, FX) else self.source()
 
     def __call__(self, *inputs: Any) -> Any:
         if PREPARING.get():
@@ -287,15 +296,31 @@ class GraphProgram:
     ) -> Special:
         """The graph as one program; with gradients inside where it is `trained`."""
         with _disable_current_modes():  # AOTAutograd compiles while its own fake mode is on
-            session = self.session
-            how = session.title, session.fused_random, trained, session.strict
-            captured = capture(self.graph, inputs, self.names, *how)
+            captured = self._captured(inputs, trained)
             if _is_apart(assumed) and (captured.mutations or self._wants_gradients(inputs)):
                 raise CaptureError("tensors of one storage at a distance that is a size")
             self.settled = captured.sizes
-            run = self.session.compiled(captured)
-        call = entry(captured, run, len(inputs), self._in_eager)
-        return Special(assumed, call, captured.numbers, bool(captured.mutations))
+            return self.special(assumed, captured, len(inputs))
+
+    def special(self, assumed: Assumptions, captured: Captured, arity: int) -> Special:
+        """A captured program, built."""
+        call = entry(captured, self.session.compiled(captured), arity, self._in_eager)
+        return Special(assumed, call, captured.numbers, bool(captured.mutations), captured)
+
+    def _captured(self, inputs: Sequence[Any], trained: bool) -> Captured:
+        """The graph, traced: by an earlier process where the store has it."""
+        session, store = self.session, self.session.store
+        how = session.title, session.fused_random, trained, session.strict
+        if store is None or self.differentiate is None:  # AOTAutograd's are kept with its own
+            return capture(self.graph, inputs, self.names, *how)
+        key = store.key(self.graph, inputs, self.names, "graph", *how[1:])
+        found = store.load(key)
+        if found is not None:
+            return unpacked(found, session.title)
+        captured = capture(self.graph, inputs, self.names, *how)
+        if key is not None and (kept := packed(captured)):
+            store.save(key, kept)
+        return captured
 
     def _wants_gradients(self, inputs: Sequence[Any]) -> bool:
         """Whether AOTAutograd has to see the graph: for gradients, or for tensor subclasses."""

@@ -1,4 +1,4 @@
-"""The cache on disk: compiled objects and whole programs, each a folder that appears all at once.
+"""The cache on disk: objects, programs, captured graphs, each a folder that appears all at once.
 
 cache = Cache(Path("~/.cache/weft").expanduser(), salt=compiler.identity)
 cache.publish("my program", Path("built.so"), {"any": "json"})
@@ -96,6 +96,27 @@ class Cache:
             folder.mkdir(parents=True, exist_ok=True)
             (made / "note").write_text(text)
             os.replace(made / "note", folder / f"{digest(text)[:16]}.json")
+
+    def read_bytes(self, key: str) -> bytes | None:
+        """What was kept under a key by `keep_bytes`, whole."""
+        entry = self.address("graphs", key)
+        with suppress(OSError):
+            for path in entry.iterdir():
+                data = path.read_bytes()
+                if hashlib.sha256(data).hexdigest() == path.name:
+                    touch(entry)
+                    return data
+            shutil.rmtree(entry, ignore_errors=True)  # torn by a crash of the machine
+        return None
+
+    def keep_bytes(self, key: str, data: bytes) -> None:
+        """Keep what a later process may use; a cache that cannot be written goes without."""
+
+        def fill(folder: Path) -> None:
+            (folder / hashlib.sha256(data).hexdigest()).write_bytes(data)
+
+        with suppress(CacheError):
+            self.entry("graphs", key, fill)
 
     def object(self, text: str, compile: Callable[[Path, Path], None]) -> Path:
         """The object file of a C text, compiled by `compile(source, output)` when it is new."""
