@@ -172,6 +172,11 @@ def symbols(*terms: Node) -> list[Node]:
     return [n for n in postorder(*terms) if isinstance(n.op, Symbol)]
 
 
+def is_short(extent: object) -> bool:
+    """Whether positions along an axis are known to be i32."""
+    return isinstance(extent, int) and extent < 1 << 31
+
+
 def repeats(extent: Extent) -> bool:
     """Whether an axis is longer than 1; a size that is no number is taken to be."""
     return isinstance(extent, Size) or extent > 1

@@ -32,10 +32,11 @@ from weft.scalar.nest import (
     free_variables,
 )
 from weft.scalar.ops import apply, axis, cast, checked_index, constant
+from weft.scalar.sizes import is_short
 from weft.scalar.structure import renumber
 from weft.tensor.ops import Scatter
 from weft.tensor.scatters import Tables
-from weft.tensor.sorts import Buffers, Made, around, is_short, loop
+from weft.tensor.sorts import Buffers, Made, around, loop
 from weft.tensor.terms import Folded, Terms, stored
 
 LEAST = 16  # columns, so that a segment fills a vector register

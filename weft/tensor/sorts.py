@@ -24,7 +24,7 @@ from weft.scalar.intervals import bounds
 from weft.scalar.monoid import MIN, SUM
 from weft.scalar.nest import Block, Buffer, Fold, For, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import CASTS, apply, axis, cast, constant
-from weft.scalar.sizes import hint
+from weft.scalar.sizes import hint, is_short
 from weft.scalar.structure import renumber
 from weft.tensor.bits import order, packed, unpacked
 from weft.tensor.ops import Sort, box
@@ -36,11 +36,6 @@ FEW = 64  # elements that may be picked
 LEAST = 256  # elements of a block
 Buffers = Mapping[Node, Buffer]
 Made = tuple[str, tuple[Buffer, ...], Block]  # a kernel's name, what it writes, its nest
-
-
-def is_short(extent: object) -> bool:
-    """Whether positions along an axis are known to be i32."""
-    return isinstance(extent, int) and extent < 1 << 31
 
 
 def around(loops: Sequence[tuple[Node, int]], body: Block) -> Block:

@@ -16,7 +16,6 @@ from typing import Any
 from weft.core.types import i32, i64
 from weft.frontend.aten.indexing import read
 from weft.frontend.aten.resampling import far, near
-from weft.frontend.aten.scatters import is_short
 from weft.frontend.aten.table import Row, require, rows
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import (
@@ -32,6 +31,7 @@ from weft.scalar.ops import (
     round_even,
     where,
 )
+from weft.scalar.sizes import is_short
 from weft.tensor import build
 from weft.tensor.build import Tensor, broadcast_in, cast, full, index_of, literal, reshape, total
 from weft.tensor.ops import position

@@ -14,7 +14,7 @@ from weft.frontend.aten.indexing import Indices, embedding, read, take
 from weft.frontend.aten.table import Row, namesakes, on_axis, require, rows
 from weft.scalar.monoid import LAST, MAX, MIN, PRODUCT, SUM, Monoid, highest, lowest
 from weft.scalar.ops import FUNCTIONS, checked_index, eq, floordiv, lt, maximum, ne, where
-from weft.scalar.sizes import Extent, Size, differ
+from weft.scalar.sizes import Size, differ
 from weft.tensor import build
 from weft.tensor.build import (
     Axes,
