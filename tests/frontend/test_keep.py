@@ -77,6 +77,17 @@ def test_a_tensor_and_its_transpose_are_kept_once() -> None:
     assert sum(n for _, n in check(f, x, w)) <= 2 * x.numel()
 
 
+def test_a_tensor_and_its_multiples_are_kept_once() -> None:
+    torch.manual_seed(0)
+    x, w = (torch.randn(n).mul(0.1).requires_grad_() for n in ((6, 8), (8, 48)))
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        q, k, v = (x @ w).chunk(3, 1)
+        return ((q * 0.5) @ (k / 2).t()) @ v
+
+    assert [n for _, n in check(f, x, w)] == [36, 6 * 48]
+
+
 def test_results_that_are_views() -> None:
     def f(x: Tensor) -> Any:
         a, b = (x * 2).exp().split(3, 1)

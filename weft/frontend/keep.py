@@ -51,6 +51,10 @@ SHAPED = {
 }
 
 
+# Calls that cost nothing where the result is read: of one tensor and a number.
+SCALED = {aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.neg.default}
+
+
 def partition(joint: FX, inputs: Sequence[Any], **options: Any) -> Any:
     """Forward and backward; what is compared for equality is made of one tensor in memory.
 
@@ -123,11 +127,14 @@ def _through(graph: torch.fx.Graph, node: torch.fx.Node, narrow: torch.dtype) ->
 
 
 def _is_rearranged(n: torch.fx.Node) -> bool:
-    """Whether a node is a view of no fewer elements: what it is a view of is as cheap to keep."""
-    if not isinstance(n.target, OpOverload) or effect(n.target) != "view":
+    """Whether a node is a view, or a multiple, of one tensor of no more bytes: that is as cheap to
+    keep, and others may keep it.
+    """
+    known = isinstance(n.target, OpOverload) and len(n.all_input_nodes) == 1
+    if not known or (effect(n.target) != "view" and n.target not in SCALED):
         return False
     both = [v.meta["val"] for v in (n, n.all_input_nodes[0])]
-    sizes = [t.numel() for t in both if isinstance(t, torch.Tensor)]  # a split gives several
+    sizes = [t.numel() * t.itemsize for t in both if isinstance(t, torch.Tensor)]  # not of splits
     known = len(sizes) == 2 and all(type(size) is int for size in sizes)
     return known and sizes[0] >= sizes[1]
 
