@@ -32,6 +32,7 @@ corpus: $(READY)
 conformance: $(READY)
 	@$(BIN)/python -W ignore -m tests.conformance --jobs $(JOBS)
 	@$(BIN)/python -W ignore -m tests.conformance.training
+	@$(BIN)/python -m tests.conformance.native
 
 lint: $(READY)
 	@$(BIN)/ruff check .

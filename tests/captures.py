@@ -7,7 +7,7 @@ class Emitter(Silent): ...                  # a back end that keeps texts
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.calling import Compilation
@@ -37,6 +37,10 @@ class _Recorder(Silent):
     """A back end that keeps what was captured, and runs nothing."""
 
     found: list[Captured] = field(default_factory=list[Captured])
+    fused_random: bool = False
+
+    def session(self, title: str) -> Session:
+        return replace(super().session(title), fused_random=self.fused_random)
 
     def __call__(self, captured: Captured) -> Runner:
         self.found.append(captured)
@@ -44,13 +48,16 @@ class _Recorder(Silent):
 
 
 def capture_call(
-    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    fused_random: bool = False,
 ) -> Captured:
     """`fn(*args, **kwargs)` as one captured graph, not run; CaptureError where it is not one.
 
     Where gradients are wanted it is the forward graph.
     """
-    recorder = _Recorder()
+    recorder = _Recorder(fused_random=fused_random)
     Compilation(fn, recorder).prepare(*args, **(kwargs or {}))
     if not recorder.found:
         raise CaptureError("the call has no graph: it computes nothing with tensors")
