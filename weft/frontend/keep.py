@@ -127,11 +127,14 @@ def _through(graph: torch.fx.Graph, node: torch.fx.Node, narrow: torch.dtype) ->
 
 
 def _is_rearranged(n: torch.fx.Node) -> bool:
-    """Whether a node is a view, or a multiple, of one tensor of no more bytes: that is as cheap to
-    keep, and others may keep it.
+    """Whether a node is a view of one tensor of no more bytes, or a multiple of one that is made
+    here: that is as cheap to keep, and others may keep it. An input may be written to.
     """
     known = isinstance(n.target, OpOverload) and len(n.all_input_nodes) == 1
-    if not known or (effect(n.target) != "view" and n.target not in SCALED):
+    scaled = (
+        known and n.target in SCALED and _base(n, *SCALED, aten.clone.default).op == "call_function"
+    )
+    if not scaled and not (known and effect(n.target) == "view"):
         return False
     both = [v.meta["val"] for v in (n, n.all_input_nodes[0])]
     sizes = [t.numel() * t.itemsize for t in both if isinstance(t, torch.Tensor)]  # not of splits
@@ -139,9 +142,9 @@ def _is_rearranged(n: torch.fx.Node) -> bool:
     return known and sizes[0] >= sizes[1]
 
 
-def _base(n: torch.fx.Node) -> torch.fx.Node:
-    """What a node is a view of."""
-    while isinstance(n.target, OpOverload) and effect(n.target) == "view":
+def _base(n: torch.fx.Node, *others: Any) -> torch.fx.Node:
+    """What a node is a view of, by way of calls of others too."""
+    while isinstance(n.target, OpOverload) and (effect(n.target) == "view" or n.target in others):
         n = n.all_input_nodes[0]
     return n
 
