@@ -36,7 +36,14 @@ with uncollected():  # modules stay, Dynamo's as well
     from weft.levels import VERIFY, Levels, lower
     from weft.link import cpu, gpu, simulator
     from weft.link.places import device_of, misplaced, run_or_refuse
-    from weft.link.program import Emitted, Linked, described, make_report, without_restatements
+    from weft.link.program import (
+        Emitted,
+        Linked,
+        described,
+        make_report,
+        once,
+        without_restatements,
+    )
     from weft.link.ranges import Ranges, in_ranges, told, within
     from weft.options import Fallback, Fuse, Options, Random, Search, Tune, find_target
     from weft.runtime.cache import Cache
@@ -136,7 +143,8 @@ def emitted_of(levels: Levels, options: Options, writes: Collection[int] = ()) -
     texts = levels.symbols, levels.sources, levels.launches
     final = {levels.symbols[k.name]: k for k in made["kernel"].kernels}
     bodies = {name: final[symbol] for name, symbol in levels.symbols.items() if symbol in final}
-    plain = without_restatements(program, [program.outputs[i].name for i in writes])
+    kept = [b.name for k in once(program, levels.known.constants) for b in k.outputs]
+    plain = without_restatements(program, [program.outputs[i].name for i in writes], kept)
     return Emitted(plain, *texts, *facts, sizes=levels.sizes, bodies=bodies)
 
 

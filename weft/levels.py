@@ -197,18 +197,19 @@ def is_atomic(
     """
     combined = {(s.how, s.buffer.type.dtype.name) for nest in nests for s in combining(nest)}
     legal = set[tuple[str, str]]() < combined <= {*atomics}
-    return legal and choices.decide(f"atomic.{name}", sum(map(price, nests)) < price(table))
+    return legal and beats_table(price, choices, "atomic", name, table, nests)
 
 
-def is_in_segments(
+def beats_table(
     price: Callable[[Block], float],
     choices: Choices,
+    way: str,
     name: str,
     table: Block,
     nests: Sequence[Block],
 ) -> bool:
-    """Whether a scatter's entries are sorted, and those of a row folded at once."""
-    return choices.decide(f"segments.{name}", sum(map(price, nests)) < price(table))
+    """Whether the nests of another way to scatter are chosen, which take less than by a table."""
+    return choices.decide(f"{way}.{name}", sum(map(price, nests)) < price(table))
 
 
 def way_to_sort(
@@ -229,7 +230,7 @@ def roads_of(
 ) -> tensor_lower.Roads:
     """What decides how scatters and sorts are computed."""
     ways = partial(is_atomic, atomics, price, choices), partial(way_to_sort, price, choices)
-    blocks, segments = (1, target.cores), partial(is_in_segments, price, choices)
+    blocks, segments = (1, target.cores), partial(beats_table, price, choices, "segments")
     cache = 0 if isinstance(target, GPU) else target.l2 // 2
     return tensor_lower.Roads(partial(tables, target=target), *ways, blocks, segments, cache)
 

@@ -254,6 +254,7 @@ def test_which_copies_are_left_out(shape: str, to: str, more: str, kernels: int)
     assert len(plain.steps) == kernels
     assert {b.name for b in plain.steps[0].outputs} == {"y" if kernels == 1 else "m"}
     assert len(without_restatements(program, ["y"]).steps) == len(program.steps)
+    assert len(without_restatements(program, kept=["m"]).steps) == len(program.steps)
 
 
 def test_too_few_values_for_a_mask_are_an_error() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -29,11 +31,12 @@ ALL_READ = PADDED.replace("output y", "z = map{add}(v1, v1): f32[6,32]\noutput y
 LAST_ROWS = PADDED.replace("-> (i0, i1)}(v1)", "-> (i0 + 2, i1)}(v1)")
 
 
-def test_values_of_rows_that_nobody_reads_are_left_out() -> None:
-    graph = parse_program(PADDED)
+@pytest.mark.parametrize("fold", ["sum", "max", "last"])
+def test_values_of_rows_that_nobody_reads_are_left_out(fold: str) -> None:
+    graph = parse_program(PADDED.replace("sum", fold))
     trimmed = trim_scatters(graph)
     text = print_program(trimmed)
-    assert "y = scatter{sum, axis=0, beyond=2}(v0, v1, x): f32[4,32]" in text
+    assert f"y = scatter{{{fold}, axis=0, beyond=2}}(v0, v1, x): f32[4,32]" in text
     assert print_program(parse_program(text)) == text
     rng = np.random.default_rng(0)
     given = [
@@ -44,7 +47,8 @@ def test_values_of_rows_that_nobody_reads_are_left_out() -> None:
     (wanted,) = evaluate(graph, given, widen=True)
     (found,) = evaluate(trimmed, given, widen=True)
     np.testing.assert_array_equal(found, wanted)
-    for roads in (BY_TABLE, BY_TABLE._replace(segments=lambda *_: True, cache=1 << 20)):
+    ways: dict[str, Any] = {"cache": 1 << 20, "segments": lambda *_: True}
+    for roads in (BY_TABLE, BY_TABLE._replace(**ways), BY_TABLE._replace(atomic=lambda *_: True)):
         program = lower(trimmed, [tuple(trimmed.outputs)], roads=roads)
         (found,) = interpret.run(program, given, widen=True)
         np.testing.assert_allclose(found, wanted, rtol=1e-14)

@@ -131,10 +131,8 @@ def _is_rearranged(n: torch.fx.Node) -> bool:
     here: that is as cheap to keep, and others may keep it. An input may be written to.
     """
     known = isinstance(n.target, OpOverload) and len(n.all_input_nodes) == 1
-    scaled = (
-        known and n.target in SCALED and _base(n, *SCALED, aten.clone.default).op == "call_function"
-    )
-    if not scaled and not (known and effect(n.target) == "view"):
+    scaled = n.target in SCALED and _base(n, *SCALED, aten.clone.default).op == "call_function"
+    if not known or not (scaled or effect(n.target) == "view"):
         return False
     both = [v.meta["val"] for v in (n, n.all_input_nodes[0])]
     sizes = [t.numel() * t.itemsize for t in both if isinstance(t, torch.Tensor)]  # not of splits

@@ -16,7 +16,8 @@ import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import fields, replace
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -36,6 +37,11 @@ from weft.frontend.specialise import GraphProgram, Session
 from weft.frontend.stored import Store, packed, unpacked
 
 STAGE = "_aot_stage2c_make_autograd_function"  # which has all that AOTAutograd knows of a call
+NOTED = "fw_metadata", "wrappers", "_indices_of_inps_to_detach", "num_symints_saved_for_bw"
+UNKNOWN = """compiled_fw compiled_bw aot_joint_graph_str aot_forward_graph_str
+aot_backward_graph_str min_cut_info_str runtime_metadata dispatch_wrappers maybe_subclass_meta
+num_fw_outs_saved_for_bw indices_of_inps_to_detach sanitized_aot_config guards_expr
+serialized_bw_module""".split()
 
 
 class Halves:
@@ -48,18 +54,20 @@ class Halves:
 
     @contextmanager
     def noted(self) -> Generator[None]:
-        make = getattr(graph_compile, STAGE, None)
-        known = hasattr(BundledAOTAutogradResult, "_apply_runtime_wrappers")
-        if make is None or not known or config.debug_assert:  # another torch, or one that checks
+        if not _is_known() or config.debug_assert:  # another torch, or one that checks
             yield
             return
+        make = getattr(graph_compile, STAGE)
+        names = signature(make)
 
-        def stage(aot: Any, flat: Any, metadata: Any, subclasses: Any, *rest: Any) -> Any:
-            if subclasses is None:
-                wrappers, _, _, _, _, _, _, detached, symbols = rest
-                how = replace(aot.to_cacheable(), aot_autograd_arg_pos_to_source=None)
-                self.note(how, metadata, wrappers, detached, symbols)
-            return make(aot, flat, metadata, subclasses, *rest)
+        def stage(*given: Any) -> Any:
+            told = names.bind(*given).arguments
+            if told["maybe_subclass_meta"] is None:
+                how = replace(
+                    told["aot_config"].to_cacheable(), aot_autograd_arg_pos_to_source=None
+                )
+                self.note(how, *(told[name] for name in NOTED))
+            return make(*given)
 
         with patch.object(graph_compile, STAGE, stage):
             yield
@@ -77,6 +85,21 @@ class Halves:
     def _save(self) -> None:
         if self.known is not None and len(self.programs) == 2 and all(self.programs):
             self.store.save(self.key, (self.known, self.programs))
+
+
+def _is_known() -> bool:
+    """Whether this torch has the stage and the record, of the parts that are used here."""
+    stage, record = getattr(graph_compile, STAGE, None), BundledAOTAutogradResult
+    if stage is None or not hasattr(record, "_apply_runtime_wrappers"):
+        return False
+    told = {"aot_config", "maybe_subclass_meta", *NOTED} <= {*signature(stage).parameters}
+    return told and {*_record()} == {f.name for f in fields(record)}
+
+
+def _record(**known: Any) -> dict[str, Any]:
+    """The fields of torch's record of a call, of which what is not `known` says nothing."""
+    unknown = dict.fromkeys(UNKNOWN)
+    return {**unknown, "forward_time_taken_ns": 0, "backward_time_taken_ns": 0, **known}
 
 
 def _packed(program: GraphProgram) -> tuple[Any, ...] | None:
@@ -97,24 +120,15 @@ def restored(found: tuple[Any, ...], session: Session) -> Callable[..., Any]:
     how, metadata, wrappers, detached, symbols = pickle.loads(known)
     metadata.bw_donated_idxs = []  # weft writes to no tensor that forward kept
     forward, backward = (_program(half, session) for half in halves)
-    result = BundledAOTAutogradResult(
-        compiled_fw=None,  # type: ignore[arg-type]
+    told = _record(
         compiled_bw=BundledCompiledBackward(None, [], symbols),  # type: ignore[arg-type]
-        aot_joint_graph_str=None,
-        aot_forward_graph_str=None,
-        aot_backward_graph_str=None,
-        min_cut_info_str=None,
         runtime_metadata=metadata,
         dispatch_wrappers=wrappers,
-        maybe_subclass_meta=None,
-        num_fw_outs_saved_for_bw=None,
         indices_of_inps_to_detach=detached,
-        forward_time_taken_ns=0,
-        backward_time_taken_ns=0,
         sanitized_aot_config=how,
-        guards_expr=None,
-        serialized_bw_module=SimpleNamespace(deserialize=lambda: backward.graph),  # type: ignore[arg-type]
+        serialized_bw_module=SimpleNamespace(deserialize=lambda: backward.graph),
     )
+    result: Any = BundledAOTAutogradResult(**told)
     programs = make_boxed_func(forward), disable(make_boxed_func(backward))
     call = result._apply_runtime_wrappers(*programs, True, how)
     return disable(lambda *inputs: call([*inputs]))

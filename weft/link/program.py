@@ -122,14 +122,17 @@ def make_report(
     return report
 
 
-def without_restatements(program: Program, written: Collection[str] = ()) -> Program:
+def without_restatements(
+    program: Program, written: Collection[str] = (), kept: Collection[str] = ()
+) -> Program:
     """The program without kernels that copy their input unchanged; readers read the input.
 
-    What is only copied to an output is stored there at once, but for those `written` into inputs.
+    What is only copied to an output is stored there at once, but for those `written` into inputs,
+    and for what is `kept` from call to call.
     """
     same = {k.outputs[0].name: k.inputs[0].name for k in program.kernels if restates(k.body)}
     made = {b.name for k in program.kernels for b in k.outputs}
-    made -= {b.name for b in program.outputs}
+    made -= {*kept, *(b.name for b in program.outputs)}
     made -= {b.name for s in program.steps if isinstance(s, Call) for b in s.inputs}
     several = Counter(b.name for s in program.steps for b in s.outputs)  # more is added to it later
     results = {b for b in program.outputs if b.name not in written and several[b.name] == 1}

@@ -20,7 +20,7 @@ from weft.scalar.affine import from_linear, linear, plus, times
 from weft.scalar.index import TRUE, simplify
 from weft.scalar.monoid import MAX, SUM, Monoid
 from weft.scalar.ops import Function, apply, constant
-from weft.scalar.sizes import Size, differ
+from weft.scalar.sizes import differ, is_short
 from weft.tensor import ops
 from weft.tensor.ops import Shape, box, position, positions
 from weft.tensor.rules_view import viewed
@@ -266,19 +266,20 @@ def scan(monoid: Monoid, x: Tensor, axis: int, result: int = 0) -> Tensor:
     return Tensor(make(ops.Scan(monoid, axis, result), x.node))
 
 
-def scatter(monoid: Monoid, base: Tensor, axis: int, index: Tensor, x: Tensor) -> Tensor:
+def scatter(
+    monoid: Monoid, base: Tensor, axis: int, index: Tensor, x: Tensor, beyond: int = 0
+) -> Tensor:
     index = cast(index, i64)
     if base.shape[axis] == 1:  # the place drops out of the address, and its check with it
         x = scalar.where(scalar.eq(scalar.checked_index(index, 1), 0), x, 0)
-    return Tensor(make(ops.Scatter(monoid, axis), base.node, index.node, x.node))
+    return Tensor(make(ops.Scatter(monoid, axis, beyond), base.node, index.node, x.node))
 
 
-def winners(shape: Shape, axis: int, index: Tensor) -> Tensor:
+def winners(shape: Shape, axis: int, index: Tensor, beyond: int = 0) -> Tensor:
     """For each element of `shape` the last position along the axis that names it, -1 for none."""
-    extent = index.shape[axis]
-    narrow = i32 if not isinstance(extent, Size) and extent < 2**31 else i64
+    narrow = i32 if is_short(index.shape[axis]) else i64
     positions = cast(iota(index.shape, axis), narrow)
-    return scatter(MAX, full(shape, -1, narrow), axis, index, positions)
+    return scatter(MAX, full(shape, -1, narrow), axis, index, positions, beyond)
 
 
 def sort(

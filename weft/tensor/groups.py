@@ -78,9 +78,8 @@ class Groups:
     kernels: dict[Node, Kernel] = field(default_factory=dict)  # by each of its outputs
     # Kernels by a tensor that they read, in graph order.
     reading: dict[Node, list[Kernel]] = field(default_factory=dict)
-    prices: Prices = field(
-        default_factory=Prices
-    )  # that were found, which several graphs may share
+    # That were found, which several graphs may share.
+    prices: Prices = field(default_factory=Prices)
 
     def __post_init__(self) -> None:
         self.order = {n: i for i, n in enumerate(self.graph.nodes())}

@@ -80,7 +80,7 @@ def by_winners(node: Node) -> tuple[Node, Node]:
     Threads may find them in any order.
     """
     op, (base, index, x) = op_of(node, Scatter), map(Tensor, node.args)
-    last = winners(base.shape, op.axis, index)
+    last = winners(base.shape, op.axis, index, op.beyond)
     return last.node, s.where(last >= 0, _at(x, op.axis, s.maximum(last, 0)), base).node
 
 

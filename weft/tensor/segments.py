@@ -36,7 +36,7 @@ from weft.scalar.sizes import is_short
 from weft.scalar.structure import renumber
 from weft.tensor.ops import Scatter
 from weft.tensor.scatters import Tables
-from weft.tensor.sorts import Buffers, Made, around, loop
+from weft.tensor.sorts import Buffers, Made, around, clear, ends, loop, one_more
 from weft.tensor.terms import Folded, Terms, stored
 
 LEAST = 16  # columns, so that a segment fills a vector register
@@ -137,48 +137,22 @@ class _Segments:
         """Sort the entries of each block."""
         size = self.named + 1
         counts, moved = (Buffer(n, TensorType(i32, (size,)), "local") for n in ("counts", "moved"))
-        first, last = self.ends(self.block, blocks)
+        first, last = ends(self.block, blocks, self.entries)
         fold = Fold(("acc0",), SUM, (i32,))
         count = make(Load(counts), self.row)
         begin = apply("add", apply("subtract", fold.running[0], count), cast(first, i32))
-        free = make(Load(moved), self.at)
-        one, entry = constant(1, i32), cast(self.entry, i32)
+        sums = Store(starts, (self.block, self.row), begin), Store(moved, (self.row,), begin)
+        free = cast(make(Load(moved), self.at), i64)
+        move = Store(places, (free,), cast(self.entry, i32)), one_more(moved, self.at)
         body: Block = (
             Local(counts),
             Local(moved),
-            loop(self.row, size, Store(counts, (self.row,), constant(0, i32))),
-            loop(
-                self.entry,
-                last,
-                Store(counts, (self.at,), apply("add", make(Load(counts), self.at), one)),
-                role="scan",
-                first=first,
-            ),
-            loop(
-                self.row,
-                size,
-                Update(fold, (count,)),
-                Store(starts, (self.block, self.row), begin),
-                Store(moved, (self.row,), begin),
-                role="scan",
-                folds=(fold,),
-            ),
-            loop(
-                self.entry,
-                last,
-                Store(places, (cast(free, i64),), entry),
-                Store(moved, (self.at,), apply("add", free, one)),
-                role="scan",
-                first=first,
-            ),
+            clear(counts),
+            loop(self.entry, last, one_more(counts, self.at), role="scan", first=first),
+            loop(self.row, size, Update(fold, (count,)), *sums, role="scan", folds=(fold,)),
+            loop(self.entry, last, *move, role="scan", first=first),
         )
         return renumber((loop(self.block, blocks, *body),))
-
-    def ends(self, block: Node, blocks: int) -> tuple[Node, Node]:
-        """Where a block of entries begins and ends."""
-        part = constant(-(-self.entries // blocks))
-        first = apply("multiply", block, part)
-        return first, apply("minimum", apply("add", first, part), constant(self.entries))
 
     def folds(self, starts: Buffer, width: int, value: Node, known: bool = False) -> Block:
         """Fold that value of the entries of each segment; as often as usual, if that is known."""

@@ -50,6 +50,26 @@ def loop(variable: Node, extent: int | Node, *body: Stmt, role: str = "free", fi
     return For(variable, lo, hi, body, role=role, folds=folds)
 
 
+def ends(block: Node, blocks: int, extent: int) -> tuple[Node, Node]:
+    """Where a block of an axis begins and ends."""
+    if blocks == 1:
+        return constant(0), constant(extent)
+    part = constant(-(-extent // blocks))
+    first = apply("multiply", block, part)
+    return first, apply("minimum", apply("add", first, part), constant(extent))
+
+
+def one_more(table: Buffer, place: Node) -> Store:
+    """Count one of what has that place in a table."""
+    more = apply("add", make(Load(table), place), constant(1, table.type.dtype))
+    return Store(table, (place,), more)
+
+
+def clear(table: Buffer) -> For:
+    entry = axis("digit")
+    return loop(entry, table.type.shape[0], Store(table, (entry,), constant(0, table.type.dtype)))
+
+
 @dataclass
 class _Sorting:
     """A group of results of one sort, and how the nests of one way name what they make."""
@@ -258,15 +278,6 @@ class _Sorting:
     def counter(self, size: int, number: int = 0) -> Buffer:
         return Buffer(f"table{number}", TensorType(self.counted, (size,)), "local")
 
-    def one_more(self, table: Buffer, digit: Node) -> Store:
-        more = apply("add", make(Load(table), digit), constant(1, self.counted))
-        return Store(table, (digit,), more)
-
-    def clear(self, table: Buffer) -> For:
-        entry = axis("digit")
-        size = table.type.shape[0]
-        return loop(entry, size, Store(table, (entry,), constant(0, self.counted)))
-
     def sums(self, extent: int, count: Node, to: Buffer, index: tuple[Node, ...]) -> For:
         """Store the sum of all counts before each."""
         fold = Fold((f"acc{next(self.accs)}",), SUM, (self.counted,))
@@ -278,10 +289,10 @@ class _Sorting:
         """The kernel that counts the digits of all passes, whose order does not matter."""
         size, entry, rows = 1 << width, axis("digit"), tuple(a for a, _ in self.rows)
         tables = {shift: self.counter(size, i) for i, shift in enumerate(shifts)}
-        tally = [self.one_more(t, self.digit(terms, s, width)) for s, t in tables.items()]
+        tally = [one_more(t, self.digit(terms, s, width)) for s, t in tables.items()]
         body = (
             *map(Local, tables.values()),
-            *map(self.clear, tables.values()),
+            *map(clear, tables.values()),
             loop(self.element, self.extent, *tally, role="scan"),
         )
         for i, table in enumerate(tables.values()):
@@ -295,23 +306,15 @@ class _Sorting:
         """Kernels that count each block's digits, and sum the counts of all."""
         rows, entry, block = tuple(a for a, _ in self.rows), axis("digit"), axis("block")
         counts, table = self.buffer("counts", self.counted, size * blocks), self.counter(size)
-        first, last = self.ends(block, blocks)
-        tally = loop(self.element, last, self.one_more(table, digit), role="scan", first=first)
+        first, last = ends(block, blocks, self.extent)
+        tally = loop(self.element, last, one_more(table, digit), role="scan", first=first)
         at = (*rows, apply("add", apply("multiply", entry, constant(blocks)), block))
         keep = loop(entry, size, Store(counts, at, make(Load(table), entry)))
-        body = loop(block, blocks, Local(table), self.clear(table), tally, keep)
+        body = loop(block, blocks, Local(table), clear(table), tally, keep)
         yield self.made(counts.name, [counts], (body,))
         here = (*rows, entry)
         summed = self.sums(size * blocks, make(Load(counts), *here), starts, here)
         yield self.made(starts.name, [starts], (summed,))
-
-    def ends(self, block: Node, blocks: int) -> tuple[Node, Node]:
-        """Where a block begins and ends along the axis."""
-        if blocks == 1:
-            return constant(0), constant(self.extent)
-        part = constant(-(-self.extent // blocks))
-        first = apply("multiply", block, part)
-        return first, apply("minimum", apply("add", first, part), constant(self.extent))
 
     def move(
         self,
@@ -341,8 +344,8 @@ class _Sorting:
         at = apply("multiply", entry, constant(blocks)) if blocks > 1 else entry
         at = apply("add", at, block if blocks > 1 else constant(offset))
         begin = make(Load(buffer), *(a for a, _ in self.rows), at)
-        first, last = self.ends(block, blocks)
-        more = self.one_more(table, digit)
+        first, last = ends(block, blocks, self.extent)
+        more = one_more(table, digit)
         body: Block = (
             Local(table),
             loop(entry, size, Store(table, (entry,), begin)),

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from weft.core.node import Graph, Node, make, op_of
 from weft.core.types import Symbolic
-from weft.scalar.monoid import LAST
 from weft.tensor.build import Tensor, slice_
 from weft.tensor.ops import Scatter, View, positions
 from weft.tensor.rules import simplify
@@ -30,9 +29,7 @@ def trim_scatters(graph: Graph) -> Graph:
 def _trimmed(graph: Graph) -> Graph | None:
     """The graph with one scatter trimmed, None where there is none to trim."""
     for node, users in graph.users().items():
-        if not isinstance(node.op, Scatter) or node.op.monoid is LAST:
-            continue
-        if node not in graph.outputs:
+        if isinstance(node.op, Scatter) and node not in graph.outputs:
             rows = {_rows_read(user, node.op.axis) for user in users}
             if len(rows) == 1 and (n := rows.pop()) is not None:
                 return _replaced(graph, users, shortened(node, n))

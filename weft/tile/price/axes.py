@@ -20,7 +20,6 @@ from weft.targets.machine import Machine
 from weft.tile.analysis.access import ranges_in, stride_along, stride_of, term_cost, trips, window
 
 PERMUTED = 4.0  # of lanes from one load: their places in it, and the permutation
-
 SETS, WAYS = 4096, 4  # bytes apart, lines are in one set of the nearest cache, which keeps so many
 WARP = 32
 CONFLICT = 4.0  # vector instructions that an access takes to a line that others evict

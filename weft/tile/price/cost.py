@@ -15,7 +15,7 @@ from weft.scalar.blocks import loops_in, map_loops, substitute_block
 from weft.scalar.nest import Block, For, Let, Load, Stmt, Update
 from weft.scalar.ops import apply, constant
 from weft.scalar.placing import place
-from weft.scalar.structure import is_same, restates
+from weft.scalar.structure import restates
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, chain, contraction, term_cost, trips
@@ -45,12 +45,11 @@ def expected(body: Block) -> Block:
     """The body with as many iterations of loops whose ends are loaded as there usually are."""
 
     def one(stmt: For) -> For:
-        inside = map_loops(stmt.body, one)
-        if not stmt.usual:
-            return stmt if is_same(inside, stmt.body) else replace(stmt, body=inside)
-        moved = substitute_block(inside, {stmt.axis: apply("add", stmt.lo, stmt.axis)})
-        ends = constant(0), constant(stmt.usual)
-        return replace(stmt, lo=ends[0], hi=ends[1], body=moved, usual=0)
+        inside, lo, hi = map_loops(stmt.body, one), stmt.lo, stmt.hi
+        if stmt.usual:
+            inside = substitute_block(inside, {stmt.axis: apply("add", lo, stmt.axis)})
+            lo, hi = constant(0), constant(stmt.usual)
+        return replace(stmt, lo=lo, hi=hi, body=inside, usual=0)
 
     return map_loops(body, one) if any(s.usual for s in loops_in(body)) else body
 
