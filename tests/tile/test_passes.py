@@ -54,6 +54,23 @@ for a0 in 0..6:  # free
 
 output y
 """,
+    "list_live": """
+program loop masked
+input m: f32[3,12]
+input w: f32[12,130]
+
+kernel y(m: f32[3,12], w: f32[12,130]) -> y: f32[3,130]
+for a0 in 0..3:  # free
+    for a1 in 0..130:  # free
+        for a2 in 0..12:  # reduce
+            in0 = load m[a0, a2]
+            v0 = gt(in0, 0.0)
+            in1 = load w[a2, a1] if v0 else 0.0
+            acc0 <- add(acc0, in1)
+        y[a0, a1] = acc0
+
+output y
+""",
     "tile_dot_products": """
 program loop linear
 input x: f32[6,90]

@@ -38,6 +38,7 @@ NEEDED = ("spread_threads", "own_elements", "widen_accesses", "place_barriers")
 CPU_SCHEDULE = scheduled(
     "cpu.split_ranges",
     "both.collapse_loops",
+    "cpu.list_live",
     "cpu.tile_dot_products",
     "cpu.block_contraction",
     "cpu.split_reduction",

@@ -5,21 +5,24 @@ before  for a0 in 0..12:  # free                     after  for a0 in 0..5:  # f
                                                             for a0 in 0..7:  # free
                                                                 y[a0 + 5] = z[a0]
 
-Loops over sliding windows are split likewise where windows reach into the padding, and those over
-chunks of a row at the last one, which may be a part of one. An innermost loop whose axis is divided
-becomes two, over quotients and remainders: memory is even along these.
+A sum over both parts is that of each, added up. Loops over sliding windows are split likewise where
+windows reach into the padding, and those over chunks of a row at the last one, which may be a part
+of one. An innermost loop whose axis is divided becomes two, over quotients and remainders: memory
+is even along these.
 
 before  for a0 in 0..256:  # free                       after  for a0 in 0..4:  # free
             y[a0] = x[a0 // 64, a0 % 64]                           for a1 in 0..64:  # free
                                                                        y[a0 * 64 + a1] = x[a0, a1]
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
-from weft.scalar.blocks import expand_loops, nodes, substitute_block
-from weft.scalar.nest import Block, For, Kernel, walk
+from weft.core.node import Node
+from weft.scalar.blocks import nodes, substitute_block
+from weft.scalar.nest import Block, For, Kernel, Stmt, Update, walk
 from weft.scalar.ops import add, apply, constant, function_of, value_of
 from weft.scalar.reach import ranges_inside
 from weft.scalar.sizes import hint, larger, smaller
@@ -32,6 +35,7 @@ from weft.tile.moves.peel import cuts, simplify_block
 PIECES = 4  # a loop is copied at most so often
 STATEMENTS = 8  # and only while its body is small
 SHORTEST = 8  # of the loops over remainders
+WIDE = 64  # the least piece of a sum, or of a loop around one that is no product
 
 
 def split_ranges(kernel: Kernel, target: Machine) -> Kernel:
@@ -45,12 +49,18 @@ def split_ranges(kernel: Kernel, target: Machine) -> Kernel:
     def visit(block: Block, ranges: Ranges, product: bool) -> Block:
         def split(stmt: For) -> Iterator[For]:
             whole = product or contraction(stmt) is not None
-            for part in _pieces(stmt, ranges_in((stmt,), ranges), whole):
-                piece = _divided(part, labels)
+            for number, part in enumerate(_pieces(stmt, ranges_in((stmt,), ranges), whole)):
+                piece = _divided(_with_own_folds(part, number), labels)
                 inner = ranges_inside(piece, ranges)
                 yield replace(piece, body=visit(simplify_block(piece.body, inner), inner, whole))
 
-        return expand_loops(block, split)
+        made, sums = list[Stmt](), dict[Node, Node]()
+        for before in block:
+            (stmt,) = substitute_block((before,), sums)
+            parts = [*split(stmt)] if isinstance(stmt, For) else [stmt]
+            made += parts
+            sums |= _sums(parts)
+        return tuple(made)
 
     return replace(kernel, body=renumber(visit(kernel.body, {}, False)))
 
@@ -62,14 +72,17 @@ def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
     # windows: of the loops around a reduction not the one that lanes may run over
     kept = any(s.folds for s in loops) and (product or all(s.role != "free" for s in loops))
     extent = span(stmt)
-    plain = stmt.role == "free" and not kept and len(inside) <= STATEMENTS
+    plain = stmt.role == "free" and not (kept and product) and len(inside) <= STATEMENTS
     chunks = stmt.role == "scan" and not stmt.folds
-    if extent is None or not (plain or chunks):
+    sums = not product and _is_sum(stmt)
+    if extent is None or not (plain or chunks or sums):
         return [stmt]
     found = {c for s in inside for c, _ in cuts(s, stmt.axis, extent, ranges)}
     within = {c for c in found if 0 <= hint(c) <= hint(extent)} - {0, extent}
     bounds = sorted(within, key=lambda cut: (hint(cut), str(cut)))
     if not 0 < len(bounds) < (2 if chunks else PIECES):
+        return [stmt]
+    if (kept or sums) and not _all_wide([0, *bounds, extent]):
         return [stmt]
     pieces: list[For] = []
     start: Any = 0
@@ -80,6 +93,40 @@ def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
         pieces.append(replace(stmt, hi=constant(end - start), body=body))
         start = end
     return pieces
+
+
+def _all_wide(bounds: Sequence[Any]) -> bool:
+    """Whether the pieces between bounds are long, whatever sizes are."""
+    return all(isinstance(b, int) for b in bounds) and all(
+        b - a >= WIDE for a, b in pairwise(bounds)
+    )
+
+
+def _is_sum(stmt: For) -> bool:
+    """Whether a loop does nothing but to fold values by simple functions."""
+    own = (isinstance(s, Update) and s.fold in stmt.folds for s in stmt.body)
+    return stmt.role == "reduce" and all(own) and all(f.monoid.function for f in stmt.folds)
+
+
+def _with_own_folds(part: For, number: int) -> For:
+    """A piece of a loop, where its folds have names of their own if it is not the first."""
+    if not number or not part.folds:
+        return part
+    own = {f: f.suffixed(f"q{number}") for f in part.folds}
+    body = (replace(s, fold=own[s.fold]) if isinstance(s, Update) else s for s in part.body)
+    return replace(part, folds=tuple(own.values()), body=tuple(body))
+
+
+def _sums(parts: Sequence[Stmt]) -> dict[Node, Node]:
+    """What the pieces of a fold are together, by the accumulators of the first."""
+    first, *others = ([*s.folds] if isinstance(s, For) else [] for s in parts)
+    found = dict[Node, Node]()
+    for n, fold in enumerate(first if others else []):
+        terms = fold.accs
+        for other in others:
+            terms = fold.monoid.combine(terms, other[n].accs)
+        found.update(zip(fold.accs, terms, strict=True))
+    return found
 
 
 def _divided(stmt: For, labels: Labels) -> For:
