@@ -143,12 +143,15 @@ class _Segments:
         begin = apply("add", apply("subtract", fold.running[0], count), cast(first, i32))
         sums = Store(starts, (self.block, self.row), begin), Store(moved, (self.row,), begin)
         free = cast(make(Load(moved), self.at), i64)
+        live = apply("lt", self.at, constant(self.rows)) if self.op.beyond else None
+        tally = replace(one_more(counts, self.at), mask=live)
         move = Store(places, (free,), cast(self.entry, i32)), one_more(moved, self.at)
+        move = tuple(replace(s, mask=live) for s in move)
         body: Block = (
             Local(counts),
             Local(moved),
             clear(counts),
-            loop(self.entry, last, one_more(counts, self.at), role="scan", first=first),
+            loop(self.entry, last, tally, role="scan", first=first),
             loop(self.row, size, Update(fold, (count,)), *sums, role="scan", folds=(fold,)),
             loop(self.entry, last, *move, role="scan", first=first),
         )
