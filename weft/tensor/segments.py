@@ -27,11 +27,12 @@ from weft.scalar.nest import (
     For,
     Load,
     Local,
+    Stmt,
     Store,
     Update,
     free_variables,
 )
-from weft.scalar.ops import apply, axis, cast, checked_index, constant
+from weft.scalar.ops import apply, axis, cast, checked_index, constant, function_of, value_of
 from weft.scalar.sizes import is_short
 from weft.scalar.structure import renumber
 from weft.tensor.ops import Scatter
@@ -115,7 +116,7 @@ class _Segments:
         parts += [] if reads else [(columns, self.value)]
         outer = [(a, self.shape[d]) for d, a in self.outer.items()]
         made = [around(outer, (self.copies(n, term),)) for n, term in parts]
-        return [alone, *made, self.folds(starts, width, value, known=True)]
+        return [alone, *made, self.folds(places, starts, width, value)]
 
     def copies(self, columns: int, value: Node) -> For:
         """Stores of a value of every entry, of so many columns."""
@@ -157,13 +158,17 @@ class _Segments:
         )
         return renumber((loop(self.block, blocks, *body),))
 
-    def folds(self, starts: Buffer, width: int, value: Node, known: bool = False) -> Block:
-        """Fold that value of the entries of each segment; as often as usual, if that is known."""
+    def folds(self, places: Buffer, starts: Buffer, width: int, known: Node | None = None) -> Block:
+        """Fold the values of the entries of each segment; a known one as often as usual."""
         columns, strip, blocks = self.shape[-1], axis("strip"), starts.type.shape[0]
         part = apply("add", apply("multiply", strip, constant(width)), self.column)
         moved = {self.column: part} if width < columns else {}
-        (start,) = substitute((self.start,), moved)
-        sums, some = self.segment(starts, moved, value, known)
+        start, value = substitute((self.start, known or self.value), moved)
+        copies: Block = ()
+        if known is None:
+            copies, value = self.copied(blocks, width, value)
+            (value,) = substitute((value,), {self.entry: cast(make(Load(places), self.turn), i64)})
+        sums, some = self.segment(starts, value, known is not None)
         place, here = substitute(self.place(self.row), moved), (self.row, self.column)
         if blocks == 1:
             both = self.combined(start, sums, some)
@@ -176,23 +181,54 @@ class _Segments:
             body = (
                 Local(table),
                 self.each(width, Store(table, here, start)),
-                loop(self.block, blocks, self.each(width, sums, added), role="scan"),
+                loop(self.block, blocks, *copies, self.each(width, sums, added), role="scan"),
                 self.each(width, Store(self.out, place, stored(kept, self.out.type.dtype))),
             )
         outer = [(a, self.shape[d]) for d, a in self.outer.items()]
         outer += [(strip, columns // width)] * bool(moved)
         return renumber(around(outer, body))
 
-    def segment(
-        self, starts: Buffer, moved: dict[Node, Node], value: Node, known: bool
-    ) -> tuple[For, Node]:
+    def copied(self, blocks: int, width: int, value: Node) -> tuple[Block, Node]:
+        """Copies of the rows that the entries of a block read again, and the value of these.
+
+        Columns of rows that lie far apart are in few sets of a cache, of which those of a copy
+        fill all.
+        """
+        part, made, near = -(-self.entries // blocks), list[Stmt](), dict[Node, Node]()
+        for load in (n for n in postorder(value) if isinstance(n.op, Load)) if blocks > 1 else ():
+            found, each = self.read_by(load)
+            if found is None or part % each:
+                continue
+            most, row = part // each, axis("copied")
+            first = apply("multiply", self.block, constant(most))
+            buffer = op_of(load, Load).buffer
+            kind = TensorType(buffer.type.dtype, (most, width))
+            copy = Buffer(f"near{len(near)}", kind, "local")
+            (term,) = substitute((load,), {found: apply("add", first, row)})
+            left = apply("subtract", constant(self.entries // each), first)
+            end = apply("minimum", constant(most), left)
+            store = loop(self.column, width, Store(copy, (row, self.column), term))
+            made += [Local(copy), loop(row, end, store)]
+            near[load] = make(Load(copy), apply("subtract", found, first), self.column)
+        return tuple(made), substitute((value,), near)[0]
+
+    def read_by(self, load: Node) -> tuple[Node | None, int]:
+        """The term of an entry that says which row it reads, and how many in turn read one."""
+        by_entry = [a for a in load.args if self.entry in free_variables(a)]
+        across = self.column in free_variables(*load.args) and not op_of(load, Load).masked
+        if not across or len(by_entry) != 1 or function_of(by_entry[0]) != "floordiv":
+            return None, 1
+        entry, each = by_entry[0].args[0], value_of(by_entry[0].args[1])
+        whole = entry is self.entry and each and self.entries % int(each) == 0
+        return (by_entry[0], int(each)) if whole else (None, 1)  # type: ignore[arg-type]
+
+    def segment(self, starts: Buffer, value: Node, known: bool) -> tuple[For, Node]:
         """The fold of a row's entries of a block, and whether there are any."""
         blocks, usual = starts.type.shape[0], self.usual(starts)
         block, after = self.block, apply("add", self.row, constant(1))
         block = constant(0) if blocks == 1 else block
         lo, end = (cast(make(Load(starts), block, r), i64) for r in (self.row, after))
         hi = apply("minimum", end, apply("add", lo, constant(-(-self.entries // blocks))))
-        (value,) = substitute((value,), moved)
         fold = Fold(("acc0",), self.op.monoid, self.op.monoid.carriers((value.type.dtype,)))
         ends = (constant(0), constant(usual)) if known else (lo, hi)
         update = (Update(fold, (value,)),)
@@ -244,7 +280,5 @@ def by_segments(
         fresh(f"{out.name}_starts", {*taken}), TensorType(i32, (blocks, made.named + 1))
     )
     order, held = made.order(places, starts, blocks), (places, starts, width)
-    found = cast(make(Load(places), made.turn), i64)
-    (value,) = substitute((made.value,), {made.entry: found})
-    kernels = [(places.name, held[:2], order), (out.name, (out,), made.folds(starts, width, value))]
+    kernels = [(places.name, held[:2], order), (out.name, (out,), made.folds(*held))]
     return kernels, made.takes(order, *held)
