@@ -1,13 +1,15 @@
 """list_live: lists what a mask leaves of a sum's entries once, for all columns of a row.
 
 before  for a0 in 0..4096:  # free                after  for a0 in 0..4096:  # free
-            for a1 in 0..256:  # free                        local live0: i32[32]
-                for a2 in 0..32:  # reduce                   for e0 in 0..32:  # scan
-                    v0 = load x[a0, a2]                          v0 = load x[a0, e0]
-                    v1 = lt(v0, 768)                             v1 = i32(lt(v0, 768))
-                    in1 = load w[v0, a1] if v1 else 0.0          n <- add(n, v1)
-                    acc0 <- add(acc0, in1)                       live0[running n - v1] = v0
-                y[a0, a1] = acc0                             for a1 in 0..256:  # free
+            for a1 in 0..256:  # free                        for c0 in 0..32:  # free
+                for a2 in 0..32:  # reduce                       v0 = load x[a0, c0]
+                    v0 = load x[a0, a2]                          flag0[c0] = i32(lt(v0, 768))
+                    v1 = lt(v0, 768)                             entry0[c0] = v0
+                    in1 = load w[v0, a1] if v1 else 0.0      for e0 in 0..32:  # scan
+                    acc0 <- add(acc0, in1)                       v1 = load flag0[e0]
+                y[a0, a1] = acc0                                 n <- add(n, v1)
+                                                                 live0[running n - v1] = entry0[e0]
+                                                             for a1 in 0..256:  # free
                                                                  for n0 in 0..n:  # reduce
                                                                      in1 = load w[live0[n0], a1]
                                                                      acc0 <- add(acc0, in1)
@@ -123,30 +125,37 @@ class _Listed:
         return (*before, replace(self.columns, body=tuple(body)))
 
     def listed(self, part: _Part) -> tuple[Sequence[Stmt], For]:
-        """The list of a part's live entries, and its loop over these."""
+        """The list of a part's live entries, and its loop over these.
+
+        What it lists is computed in a loop of its own, in lanes.
+        """
         loop, entry, most = part.loop, part.loop.axis, part.loop.extent or 0
-        terms = self.terms([v for u in part.updates for v in u.values], entry)
         count = Fold((f"{part.updates[0].fold.labels[0]}_n",), SUM, (i32,))
-        live, turn, number = cast(part.condition, i32), self.labels.axis("n"), self.labels.axis("e")
-        place = cast(apply("subtract", count.running[0], live), i64)
-        known, stores, values = list[Stmt](), list[Store](), dict[Node, Node]()
-        for term in terms:
+        turn, number, at = (self.labels.axis(stem) for stem in "nec")
+        flags = self.labels.buffer("flag", i32, (most,))
+        flag = make(Load(flags), number)
+        place = cast(apply("subtract", count.running[0], flag), i64)
+        known: list[Stmt] = [Local(flags)]
+        found = [Store(flags, (at,), cast(part.condition, i32))]
+        stores, values = list[Store](), dict[Node, Node]()
+        for term in self.terms([v for u in part.updates for v in u.values], entry):
             short = term.type.dtype is i64 and _is_short(term, self.ranges)
             dtype = i32 if short else term.type.dtype
-            kept = self.labels.buffer("live", dtype, (most,))
-            known.append(Local(kept))
-            stores.append(Store(kept, (place,), cast(term, dtype)))
+            every, kept = (self.labels.buffer(stem, dtype, (most,)) for stem in ("entry", "live"))
+            known += [Local(every), Local(kept)]
+            found.append(Store(every, (at,), cast(term, dtype)))
+            stores.append(Store(kept, (place,), make(Load(every), number)))
             values[term] = cast(make(Load(kept), turn), term.type.dtype)
-        scan: Block = (Update(count, (live,)), *stores)
-        scan = tuple(s.map_terms(lambda t: _replaced(t, {entry: number})) for s in scan)
-        self.ranges[number] = self.ranges[entry]
-        over = replace(loop, axis=number, body=scan, role="scan", folds=(count,))
+        lanes = tuple(s.map_terms(lambda t: _replaced(t, {entry: at})) for s in found)
+        self.ranges |= dict.fromkeys((number, at, turn), (0, most - 1))
+        known.append(replace(loop, axis=at, body=lanes, role="free", folds=()))
+        scan = (Update(count, (flag,)), *stores)
+        known.append(replace(loop, axis=number, body=scan, role="scan", folds=(count,)))
         updates = tuple(u.map_terms(lambda t: _replaced(t, values)) for u in part.updates)
         end = apply("minimum", cast(count.accs[0], i64), constant(most))
         folds = tuple(u.fold for u in part.updates)
         sums = For(turn, constant(0), end, updates, 1, "reduce", folds=folds, usual=-(-most // 2))
-        self.ranges[turn] = (0, most - 1)
-        return [*known, over], sums
+        return known, sums
 
     def terms(self, values: Sequence[Node], entry: Node) -> list[Node]:
         """The largest terms of an entry that no column changes; its number, if these are many."""
