@@ -48,6 +48,7 @@ def test_entries_are_sorted_and_those_of_a_row_folded_at_once(cache: int, blocks
         assert f"y_starts: i32[{blocks},6]" in text
         assert print_program(parse_program(text)) == text
         assert ("local table" in text) == (blocks > 1)
+        assert ("local near0: f32[3,32]" in text) == (blocks == 2)  # of 64 none has a whole row
         rng = np.random.default_rng(0)
         given = [
             rng.random((5, 32), np.float32),

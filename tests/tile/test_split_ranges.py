@@ -176,3 +176,56 @@ output y
     for n in (2, 5):
         x = np.arange(n, dtype=np.float32)
         np.testing.assert_array_equal(run(at_shapes(split, [x.shape]), [x])[0], x[1:-1])
+
+
+CAT = """
+program loop cat
+input x: f32[6,64]
+input z: f32[6,70]
+input w: f32[134]
+
+kernel y(x: f32[6,64], z: f32[6,70], w: f32[134]) -> y: f32[6]
+for a0 in 0..6:  # free
+    for a1 in 0..134:  # reduce
+        v0 = lt(a1, 64)
+        v1 = ge(a1, 64)
+        in0 = load x[a0, a1] if v0 else 0.0
+        in1 = load z[a0, a1 - 64] if v1 else 0.0
+        v2 = where(v0, in0, in1)
+        in2 = load w[a1]
+        v3 = multiply(v2, in2)
+        acc0 <- add(acc0, v3)
+    v4 = exp(acc0)
+    y[a0] = v4
+
+output y
+"""
+COLUMNS = (
+    CAT.replace("-> y: f32[6]", "-> y: f32[134]")
+    .replace(
+        CAT[CAT.index("for a0") : CAT.index("        v0 = lt")],
+        "for a1 in 0..134:  # free\n    for a0 in 0..6:  # reduce\n",
+    )
+    .replace("    y[a0] = v4", "    y[a1] = v4")
+)
+
+
+@pytest.mark.parametrize("text", [CAT, COLUMNS, CAT.replace("add(acc0", "maximum(acc0")])
+def test_sums_over_a_cat_are_those_of_its_parts(text: str) -> None:
+    program = parse_program(text.lstrip())
+    split = program.map_kernels("tile", lambda k: split_ranges(k, CPUS["avx512"]))
+    verify(split)
+    assert "where" not in print_program(split)
+    assert print_program(split).count("# reduce") == 2
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(b.type.shape) for b in program.inputs]
+    wanted, found = (run(p, given, widen=True)[0] for p in (program, split))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("text", [CAT, COLUMNS])
+def test_short_parts_of_sums_stay_masked(text: str) -> None:
+    text = text.replace("64", "63").replace("134", "133")
+    program = parse_program(text.lstrip())
+    split = program.map_kernels("tile", lambda k: split_ranges(k, CPUS["avx512"]))
+    assert print_program(split).count("# reduce") == 1
