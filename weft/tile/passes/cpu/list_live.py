@@ -42,7 +42,7 @@ from weft.scalar.nest import (
 )
 from weft.scalar.ops import apply, cast, constant, function_of
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Ranges, contraction, ranges_in, trips
+from weft.tile.analysis.access import Ranges, contraction, length, ranges_in
 from weft.tile.moves.loops import Labels
 
 VECTORS = 8  # of columns, from which on a list is worth its making
@@ -59,7 +59,7 @@ def list_live(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
             if not isinstance(stmt, For) or stmt.bind or contraction(stmt) is not None:
                 yield stmt
                 continue
-            wide = stmt.role == "free" and trips(stmt) >= VECTORS * target.lanes(4)
+            wide = stmt.role == "free" and (length(stmt) or 0) >= VECTORS * target.lanes(4)
             listed = _Listed(stmt, around, labels, ranges) if wide else None
             if listed and listed.parts and choices.decide("live", True):
                 yield from listed.block()

@@ -16,7 +16,7 @@ from weft.scalar.nest import Block, For, Kernel, Store
 from weft.scalar.ops import apply, constant
 from weft.scalar.sizes import Size, hint
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import ranges_in, stride_of, trips
+from weft.tile.analysis.access import length, ranges_in, stride_of
 from weft.tile.price.traffic import touched
 
 LEAST = 16  # bytes of the smallest streaming store of vectors
@@ -59,7 +59,7 @@ def _looked_up(body: Block, times: int, table: int) -> tuple[int, int]:
     read = kept = 0
     for stmt in body:
         if isinstance(stmt, For):
-            turns = stmt.usual or trips(stmt)
+            turns = stmt.usual or max(1, (length(stmt) or 0) // stmt.step)
             inner = _looked_up(stmt.body, times * turns, table)
             read, kept = read + inner[0], kept + inner[1]
             continue
