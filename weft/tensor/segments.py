@@ -8,7 +8,8 @@ out         for columns that a cache holds: block by block, row by row, for each
 
 A table that is read, added to and stored for each entry takes three accesses for each value; a
 segment takes one. The entries are in as many blocks as that what they read of some columns stays
-in the cache. All entries of a row are folded in their order, whatever the number of threads.
+in the cache; rows that those of a block read again are copied side by side first. All entries of a
+row are folded in their order, whatever the number of threads.
 """
 
 from collections.abc import Collection
