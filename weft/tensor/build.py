@@ -295,6 +295,11 @@ def sort(
     return [Tensor(make(each, *operands)) for each in found]
 
 
+def select_rank(x: Tensor, axis: int, rank: Tensor) -> Tensor:
+    """Where the first element is that is equal to that of a rank along the axis, of length 1."""
+    return Tensor(make(ops.Select(axis), x.node, cast(rank, i64).node))
+
+
 def total(x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:
     return reduce(SUM, x, axes, keep)
 

@@ -36,7 +36,7 @@ def forced_to_store(graph: Graph) -> set[Node]:
         if isinstance(n.op, ops.Reduce) or any(a in folded and a not in stored for a in n.args):
             folded.add(n)
     return stored.union(
-        a for n in nodes if isinstance(n.op, ops.Sort) for a in n.args if a in folded
+        a for n in nodes if isinstance(n.op, ops.Sort | ops.Select) for a in n.args if a in folded
     )
 
 

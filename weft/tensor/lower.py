@@ -28,6 +28,7 @@ from weft.tensor.ops import (
     Part,
     Scan,
     Scatter,
+    Select,
     Sort,
     View,
     box,
@@ -36,6 +37,7 @@ from weft.tensor.ops import (
 from weft.tensor.places import by_winners
 from weft.tensor.scatters import Tables, by_table, one_table
 from weft.tensor.segments import by_segments
+from weft.tensor.selection import selections
 from weft.tensor.sorts import Buffers, Made, sorting_kernels, ways_to_sort
 from weft.tensor.terms import Terms, stored
 
@@ -119,6 +121,8 @@ def lower_group(
         return ()
     if isinstance(op, Sort):
         return tuple(s for *_, body in sorting_kernels(outputs, buffers, written) for s in body)
+    if isinstance(op, Select):
+        return selections(outputs[0], buffers, written[outputs[0]])["digits"]
     if isinstance(op, Scan):
         return _lower_scan(outputs, op, buffers, written)
     if isinstance(op, Scatter):
@@ -168,6 +172,10 @@ def _kernels(
         kernels = by(ways[roads.sorting(made[0].name, nests)])
         taken.update(b.name for _, outputs, _ in kernels for b in outputs)
         return kernels
+    if isinstance(group[0].op, Select) and made[0].type.size:
+        nests = selections(group[0], buffers, made[0])
+        way = roads.sorting(made[0].name, {name: [body] for name, body in nests.items()})
+        return [(made[0].name, made, nests[way])]
     body = lower_group(group, buffers, written, roads.tables)
     whole = [(made[-1].name, made, body)]
     if not isinstance(group[0].op, Scatter) or 0 in (made[0].type.size, group[0].args[2].type.size):

@@ -5,6 +5,7 @@ A reduction runs in the outermost block that binds what it reads, and reductions
 share a loop; a loop is opened where a leaf first needs it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, bottom_up, op_of, postorder
@@ -101,3 +102,24 @@ class Nest:
                 read[n] = fold.accs[n.op.carrier]  # type: ignore[attr-defined]
         after = substitute_block(tuple(leaf.stmt for leaf in leaves), read)
         return updates, [Leaf(leaf.loops, s) for leaf, s in zip(leaves, after, strict=True)]  # type: ignore[arg-type]
+
+
+# --- nests by hand -------------------------------------------------------------------------------
+
+
+def around(loops: Sequence[tuple[Node, int]], body: nest.Block) -> nest.Block:
+    for variable, extent in reversed(loops):
+        body = (loop(variable, extent, *body),)
+    return body
+
+
+def loop(
+    variable: Node,
+    extent: int | Node,
+    *body: nest.Stmt,
+    role: str = "free",
+    first: int | Node = 0,
+    folds: tuple[nest.Fold, ...] = (),
+) -> nest.For:
+    lo, hi = (constant(e) if not isinstance(e, Node) else e for e in (first, extent))
+    return nest.For(variable, lo, hi, body, role=role, folds=folds)

@@ -320,7 +320,33 @@ class Sort(Op):
         return out.take(np.arange(self.first), self.axis) if self.first else out
 
 
-ALONE = Scan | Scatter | Sort  # each has nests of its own
+@op("select")
+class Select(Op):
+    """Where the element of a rank is along an axis, in ascending order of the keys.
+
+    p = select{axis=1}(key, rank)               # key: f32[16,64], rank: i64[16,1] -> i64[16,1]
+    The order is that of a sort, whose first element has rank 0; of its equals it is the first in
+    the row. A rank before the first is the first one, beyond the last the last one.
+    """
+
+    axis: int
+
+    def infer(self, key: TensorType, rank: TensorType) -> TensorType:
+        require(0 <= self.axis < key.rank, f"selection along axis {self.axis} of {key}")
+        shape = tuple(1 if a == self.axis else n for a, n in enumerate(key.shape))
+        fits = rank.dtype is i64 and rank.shape == shape and key.shape[self.axis] != 0
+        require(fits, f"selection of the rank {rank} from {key} along axis {self.axis}")
+        return TensorType(i64, shape)
+
+    def evaluate(self, key: Any, rank: Any) -> Any:
+        wide = key.astype(np.float32) if key.dtype.kind == "V" else key
+        at = np.clip(rank, 0, wide.shape[self.axis] - 1)
+        value = np.take_along_axis(np.sort(wide, self.axis), at, self.axis)
+        same = (wide == value) | ((wide != wide) & (value != value))
+        return np.argmax(same, self.axis, keepdims=True).astype(np.int64)
+
+
+ALONE = Scan | Scatter | Sort | Select  # each has nests of its own
 
 
 @dataclass(frozen=True)

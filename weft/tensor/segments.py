@@ -36,9 +36,10 @@ from weft.scalar.nest import (
 from weft.scalar.ops import apply, axis, cast, checked_index, constant, function_of, value_of
 from weft.scalar.sizes import is_short
 from weft.scalar.structure import renumber
+from weft.tensor.nests import around, loop
 from weft.tensor.ops import Scatter
 from weft.tensor.scatters import Tables
-from weft.tensor.sorts import Buffers, Made, around, clear, ends, loop, one_more
+from weft.tensor.sorts import Buffers, Made, clear, ends, one_more
 from weft.tensor.terms import Folded, Terms, stored
 
 LEAST = 16  # columns, so that a segment fills a vector register

@@ -27,6 +27,7 @@ from weft.scalar.ops import CASTS, apply, axis, cast, constant
 from weft.scalar.sizes import hint, is_short
 from weft.scalar.structure import renumber
 from weft.tensor.bits import order, packed, unpacked
+from weft.tensor.nests import around, loop
 from weft.tensor.ops import Sort, box
 from weft.tensor.terms import Terms, stored
 
@@ -36,18 +37,6 @@ FEW = 64  # elements that may be picked
 LEAST = 256  # elements of a block
 Buffers = Mapping[Node, Buffer]
 Made = tuple[str, tuple[Buffer, ...], Block]  # a kernel's name, what it writes, its nest
-
-
-def around(loops: Sequence[tuple[Node, int]], body: Block) -> Block:
-    for variable, extent in reversed(loops):
-        body = (loop(variable, extent, *body),)
-    return body
-
-
-def loop(variable: Node, extent: int | Node, *body: Stmt, role: str = "free", first: int | Node = 0,
-         folds: tuple[Fold, ...] = ()) -> For:  # fmt: skip
-    lo, hi = (constant(e) if not isinstance(e, Node) else e for e in (first, extent))
-    return For(variable, lo, hi, body, role=role, folds=folds)
 
 
 def ends(block: Node, blocks: int, extent: int) -> tuple[Node, Node]:

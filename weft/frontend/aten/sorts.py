@@ -19,9 +19,11 @@ from weft.tensor import build
 from weft.tensor.build import (
     Number,
     Tensor,
+    broadcast,
     cast,
     full,
     iota,
+    literal,
     reshape,
     scan,
     slice_,
@@ -76,9 +78,20 @@ def _at(pair: tuple[Tensor, Tensor], axis: int, place: Tensor) -> tuple[Tensor, 
     return values, positions
 
 
+def selected(x: Tensor, axis: int, rank: Tensor) -> tuple[Tensor, Tensor]:
+    """The element of a rank along the axis, from 0 on, and where its first equal is."""
+    place = build.select_rank(x, axis, rank)
+    return read(x, (axis,), [place], [a for a in range(x.rank) if a != axis]), place
+
+
+def ranks(x: Tensor, axis: int, rank: Number) -> Tensor:
+    """The same rank for each line along the axis."""
+    shape = tuple(1 if a == axis else n for a, n in enumerate(x.shape))
+    return broadcast(literal(rank, i64), shape)
+
+
 def kth(x: Tensor, axis: int, k: int) -> tuple[Tensor, Tensor]:
-    values, positions = (slice_(t, axis, k - 1, 1) for t in _sorted(x, axis, False, k))
-    return values, positions
+    return selected(x, axis, ranks(x, axis, k - 1))
 
 
 def middle(ignore: bool) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -87,13 +100,12 @@ def middle(ignore: bool) -> Callable[..., tuple[Tensor, Tensor]]:
     def pick(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
         extent = x.shape[axis]
         require(isinstance(extent, Size) or extent > 0, "there is nothing to take")
-        if not x.dtype.is_float:
-            return kth(x, axis, (extent - 1) // 2 + 1)
-        numbers = total(cast(s.eq(x, x), i64), (axis,), keep=True)
-        half = s.floordiv(numbers - 1, 2)
-        half = s.maximum(half, 0) if ignore else s.floordiv(numbers * 0 + (extent - 1), 2)
-        place = half if ignore else s.where(s.lt(numbers, extent), numbers, half)
-        return _at(_sorted(x, axis), axis, place)
+        half = s.shift_right(ranks(x, axis, extent - 1), 1)
+        if x.dtype.is_float:
+            numbers = total(cast(s.eq(x, x), i64), (axis,), keep=True)
+            some = s.maximum(s.shift_right(numbers - 1, 1), 0)
+            half = some if ignore else s.where(s.lt(numbers, extent), numbers, half)
+        return selected(x, axis, half)
 
     return pick
 
