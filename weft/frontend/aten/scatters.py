@@ -8,12 +8,25 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from weft.core.node import Node
 from weft.core.types import boolean, i32, i64, row_major, u8
 from weft.frontend.aten.formulas import power_by
 from weft.frontend.aten.indexing import Indices, embedding, read, take
 from weft.frontend.aten.table import Row, namesakes, on_axis, require, rows
 from weft.scalar.monoid import LAST, MAX, MIN, PRODUCT, SUM, Monoid, highest, lowest
-from weft.scalar.ops import FUNCTIONS, checked_index, eq, floordiv, lt, maximum, ne, where
+from weft.scalar.ops import (
+    FUNCTIONS,
+    apply,
+    checked_index,
+    constant,
+    eq,
+    floordiv,
+    floormod,
+    lt,
+    maximum,
+    ne,
+    where,
+)
 from weft.scalar.sizes import Size, differ
 from weft.tensor import build
 from weft.tensor.build import (
@@ -170,8 +183,50 @@ def as_strided_scatter(
     """x with the source at places of its memory, which is in order; of several the last stays."""
     require(layout == row_major(x.shape), "it writes to a tensor that is not in order in memory")
     require(not any(isinstance(n, Size) for n in (*x.shape, *size)), "its sizes are no numbers")
-    place = build.index_of(size, affine(dict(enumerate(stride)), offset or 0))
-    return put(x, place, broadcast(src, size)) if x.type.size else x
+    src, offset = broadcast(src, size), offset or 0
+    axes = axes_of(x.shape, size, stride, offset)
+    if axes is not None:
+        return _in_slice(x, src, stride, offset, axes)
+    place = build.index_of(size, affine(dict(enumerate(stride)), offset))
+    return put(x, place, src) if x.type.size else x
+
+
+def axes_of(shape: Axes, size: Axes, stride: Axes, offset: int) -> list[int] | None:
+    """The axis of a tensor in order in memory that each axis of that size steps along; -1: none.
+
+    None where one leaves a row, or where two step along the same.
+    """
+    found: list[int] = []
+    last = offset + sum((n - 1) * by for n, by in zip(size, stride, strict=True))
+    if 0 in size or last >= math.prod(shape):
+        return None
+    for n, by in zip(size, stride, strict=True):
+        if n == 1:
+            found.append(-1)
+            continue
+        for a, step in enumerate(row_major(tuple(shape))):
+            first = offset // step % shape[a]
+            if a not in found and by and by % step == 0 and first + (n - 1) * by // step < shape[a]:
+                found.append(a)
+                break
+    return found if len(found) == len(size) else None
+
+
+def _in_slice(x: Tensor, src: Tensor, stride: Axes, offset: int, axes: Sequence[int]) -> Tensor:
+    """x with the source in a slice of it, whose axes step along those `axes`."""
+    index, inside = [constant(0)] * src.rank, list[Node]()
+    for a, step in enumerate(row_major(x.shape)):
+        from_first = affine({a: 1}, -(offset // step % x.shape[a]))
+        if a not in axes:
+            inside.append(apply(eq, from_first, constant(0)))
+            continue
+        d = axes.index(a)
+        by = constant(stride[d] // step)
+        index[d] = apply(floordiv, from_first, by)
+        inside.append(build.within(index[d], src.shape[d]))
+        inside.append(apply(eq, apply(floormod, from_first, by), constant(0)))
+    valid = build.all_of(inside)
+    return where(build.index_of(x.shape, valid), build.view(src, x.shape, index, valid), x)
 
 
 def embedding_renorm(x: Tensor, index: Tensor, most: float, order: float) -> Tensor:
