@@ -14,14 +14,15 @@ from dataclasses import replace
 from weft.core.node import Node
 from weft.scalar.blocks import loops_in, map_loops
 from weft.scalar.choices import Choices
-from weft.scalar.nest import Block, For, Kernel, Running, Stmt, Store
-from weft.scalar.ops import function_of
+from weft.scalar.nest import Block, For, Kernel, Running, Stmt, Store, walk
+from weft.scalar.ops import CASTS, function_of
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import length, ranges_in, strides, trips
 from weft.tile.moves.loops import Labels, blocked, vectors
 from weft.tile.price.axes import Axes, every_axis, lanes_for
 
 PARTS = 4  # independent accumulators, or vectors side by side, that hide an add's latency
+NAMES = {str(d) for d in CASTS}
 LONG = 16  # vectors side by side where loops inside go from row to row: a long piece of each
 
 
@@ -57,7 +58,10 @@ def apply_choice(
     if stmt.axis not in chosen:
         return replace(stmt, body=body, bind="serial")
     lanes = lanes_for(stmt, target)
-    squares = tuple(_in_squares(s, stmt.axis, lanes, labels) for s in body)
+    widest = max([s.buffer.type.dtype.bytes for s in walk(body) if isinstance(s, Store)], default=4)
+    few = min(lanes, target.lanes(widest))  # a square's columns are registers
+    squares = tuple(_in_squares(s, stmt.axis, few, labels) for s in body)
+    lanes = lanes if squares == body else few
     inner = squares == body and any(isinstance(s, For) for s in stmt.body)
     most = LONG if turns >= LONG * lanes * 2 * target.cores else PARTS  # blocks for every core
     parts = PARTS if stmt.role == "reduce" else most if inner else 1
@@ -84,7 +88,7 @@ def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
     steps = {(across.get(part) in (0, 1), step) for across, along in both for part, step in along}
     # one term is one value: side by side, what is computed from a running value would be many
     stores = [s for s in stmt.body if isinstance(s, Store)]
-    exact = (s.value.args[0] if function_of(s.value) == "f32" else s.value for s in stores)
+    exact = (s.value.args[0] if function_of(s.value) in NAMES else s.value for s in stores)
     bare = all(isinstance(value.op, Running) for value in exact)
     others = (strides(s, axis, ranges) for s in stmt.body if s not in stores)
     bare = bare and all(any(step != 0 for _, step in found) for found in others)
