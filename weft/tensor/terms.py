@@ -15,6 +15,8 @@ from weft.scalar.intervals import Interval
 from weft.scalar.monoid import Monoid
 from weft.scalar.nest import Buffer, Load
 from weft.scalar.ops import CASTS, SAFE, Function, apply, axis, cast, constant, function_of, guarded
+from weft.scalar.sizes import is_short
+from weft.tensor.limits import limits
 from weft.tensor.ops import Gather, Index, Map, Reduce, Scalar, View, last_of, moved
 
 
@@ -51,6 +53,7 @@ class Terms:
         self.ranges = ranges
         self.memo: dict[_Request, Node] = {}
         self.heights: dict[Node, int] = {}
+        self.limits: dict[Node, Interval] = {}
 
     def of(self, node: Node, index: Nodes, mask: Node | None = None, stored: bool = True) -> Node:
         """The term of `node` at `index`; its loads happen only where `mask` holds.
@@ -138,6 +141,10 @@ class Terms:
             extent = constant(source.type.shape[a])
             if gather.wraps:
                 row = apply("where", apply("lt", row, constant(0)), apply("add", row, extent), row)
+            low, high = limits(tensor, self.limits)
+            if low >= 0 and is_short(source.type.shape[a]) and high < source.type.shape[a]:
+                inner[a] = row  # although it may be stored, which does not tell
+                continue
             row = row if mask is None else guarded(scalar.checked_index, mask, row)
             inner[a] = simplify(apply(scalar.checked_index, row, extent), self.ranges)
         left = [a for a in range(source.type.rank) if a not in gather.axes]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from weft.core.types import i32, i64
+from weft.core.types import DType, i32, i64
 from weft.frontend.aten.indexing import read
 from weft.frontend.aten.resampling import far, near
 from weft.frontend.aten.table import Row, require, rows
@@ -70,9 +70,8 @@ class Axis:
     def inside(self, at: Tensor) -> Tensor:
         return (at >= 0.0) & (at <= self.last(at))
 
-    def place(self, at: Tensor) -> Tensor:
-        word = i32 if is_short(self.size) else i64  # vectors convert to i32
-        return cast(minimum(maximum(cast(at, word), 0), literal(self.size - 1, word)), i64)
+    def place(self, at: Tensor, word: DType) -> Tensor:
+        return minimum(maximum(cast(at, word), 0), literal(self.size - 1, word))
 
     def reflected(self, at: Tensor) -> tuple[Tensor, Tensor]:
         """Turned back at both ends as often as needed; and whether it runs backwards there."""
@@ -175,10 +174,11 @@ def inside(taps: Sequence[Tap]) -> Tensor:
 
 
 def places(taps: Sequence[Tap]) -> Tensor:
-    """Positions in an image whose axes are one, i64."""
-    flat = taps[0].axis.place(taps[0].at)
+    """Positions in an image whose axes are one: i32 where these suffice, which vectors convert."""
+    word = i32 if is_short(math.prod(tap.axis.size for tap in taps)) else i64
+    flat = taps[0].axis.place(taps[0].at, word)
     for tap in taps[1:]:
-        flat = flat * tap.axis.size + tap.axis.place(tap.at)
+        flat = flat * literal(tap.axis.size, word) + tap.axis.place(tap.at, word)
     return flat
 
 
@@ -195,8 +195,8 @@ def each_tap(g: Tensor, like: Tensor) -> Tensor:
 
 def found(x: Tensor, taps: Sequence[Tap]) -> Tensor:
     """[n, c, taps, places]: what is read of an image; beyond it, 0."""
-    index = [spread(tap.axis.place(tap.at), x.shape[1]) for tap in taps]
-    value = read(x, range(2, x.rank), index, (0, 1))
+    whole = reshape(x, (*x.shape[:2], math.prod(x.shape[2:])))
+    value = read(whole, (2,), [spread(places(taps), x.shape[1])], (0, 1))
     return where(spread(inside(taps), x.shape[1]), value, 0.0)
 
 
