@@ -131,6 +131,22 @@ def test_waves_far_out(call: Any, name: str) -> None:
     assert (off < 1e-12 + 2 * np.finfo(np.float64).eps * phase).all(), off
 
 
+def test_zeta_of_integers(call: Any) -> None:
+    """As of a polygamma: powers are products up to the 16th, of what these are finite of."""
+    random = np.random.default_rng(0)
+    s = np.concatenate([random.integers(2, 19, 80), [2, 2, 3, 16, 16, 17, 16]]).astype(float)
+    ends = [3.2e154, 199.5, 6.4e102, 6.9e19, 200.5, 1e-3, 1e-19]
+    q = np.concatenate([10.0 ** random.uniform(-3, 3, 60), -random.uniform(0.01, 9, 20), ends])
+    with mp.workdps(60):
+        true = np.array([float(mp.zeta(mp.mpf(a), mp.mpf(b))) if b < 1e15 else
+                         float(mp.mpf(b) ** (1 - mp.mpf(a)) / (mp.mpf(a) - 1))
+                         for a, b in zip(map(float, s), map(float, q), strict=True)])  # fmt: skip
+    got = call("zeta", s, q)
+    assert (abs(got - true) < 1e-12 * abs(true) + 1e-300).all(), [
+        *zip(s, q, got, true, strict=True)
+    ]
+
+
 def test_the_normal_distribution_and_its_inverse(call: Any) -> None:
     p = np.concatenate([np.linspace(0.01, 0.99, 60), 10.0 ** -np.linspace(1, 300, 60)])
     with mp.workdps(40):

@@ -1163,18 +1163,25 @@ WEFT_W_FN wide weft_digamma(wide x) {
 
 // ---- Hurwitz's zeta function, by Euler and Maclaurin
 
-WEFT_W_FN wide weft_zeta_above(wide s, wide q) {  // for q > 0
-    wide sum = WEFT_W(pow)(q, -s), a = q, b = 0;
+// a^-s: by products where s is a small integer, as it is of a polygamma; 200^16 is a finite f32.
+WEFT_W_FN wide weft_below(wide a, wide s) {
+    if (!(a < 200) || s > 16 || s != WEFT_W(floor)(s)) return WEFT_W(pow)(a, -s);
+    wide p = a;
+    for (int n = (int)s; n > 1; n--) p *= a;
+    return 1 / p;
+}
+WEFT_W_FN wide weft_zeta_above(wide s, wide q) {  // for q > 0, s > 1
+    wide sum = weft_below(q, s), a = q, b = 0;
     for (int i = 0; i < 9 || a <= 9; i++) {
         a += 1;
-        b = WEFT_W(pow)(a, -s);
+        b = weft_below(a, s);
         sum += b;
         if (WEFT_W(fabs)(b) < 1e-17 * WEFT_W(fabs)(sum)) return sum;
     }
     sum += b * a / (s - 1) - b / 2;
     wide factor = s * b / a, z = 1 / (a * a);
 #define WEFT_BERNOULLI(k, number)                                                                  \
-    sum += factor / (number);                                                                      \
+    sum += factor * (wide)(1 / (number));                                                          \
     factor *= (s + (2 * k - 1)) * (s + 2 * k) * z;
     WEFT_BERNOULLI(1, 12.0) WEFT_BERNOULLI(2, -720.0) WEFT_BERNOULLI(3, 30240.0)
     WEFT_BERNOULLI(4, -1209600.0) WEFT_BERNOULLI(5, 47900160.0)
