@@ -19,6 +19,7 @@ class Machine:
     cache_bytes_per_ns: float = 60.0  # streaming from L2
     l3_bytes_per_ns: float = 40.0  # streaming from L3
     memory_bytes_per_ns: float = 14.0  # streaming from memory; twice this on the two default cores
+    line_ns: float = 11.0  # a cache line that nothing fetches ahead, from L3 or memory
     sector: int = 1  # bytes of the smallest transfer from memory; 1: prices ignore it
     table_elements: int | None = None  # most of a table that a scatter updates; None: no limit
     atomics: tuple[tuple[str, str], ...] = ()  # how threads combine values in memory, of dtypes

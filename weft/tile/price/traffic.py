@@ -7,16 +7,18 @@ buffer then moves once, however often it is read. The same holds for loops one a
 
 from collections.abc import Collection
 from functools import lru_cache
+from math import prod
 
-from weft.core.node import Node
+from weft.core.node import Node, postorder
 from weft.scalar.blocks import access, address, loops_in
 from weft.scalar.nest import Block, Buffer, For, Let, free_variables
 from weft.scalar.ops import Axis
 from weft.scalar.placing import place
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import contraction, length, stride_along
+from weft.tile.analysis.access import contraction, length, stride_along, trips
 
+LINE, PIECE = 64, 1024  # bytes of a cache line; of a piece of a row that is as good as a whole one
 Axes = frozenset[Node]
 Traffic = dict[tuple[Buffer, Axes], float]  # bytes, by what is read and the axes that decide where
 
@@ -52,10 +54,45 @@ def memory_ns(body: Block, target: Machine) -> float:
     total = sum(moved(body, target.l2, target.sector).values())
     if total < target.l2:
         return total / target.cache_bytes_per_ns
+    apart = lines_apart(body, target.l2) * target.line_ns
     beyond = sum(moved(body, max(target.l2, target.l3 // target.cores), target.sector).values())
     if beyond < target.l3:
-        return total / target.l3_bytes_per_ns
-    return max(total / target.l3_bytes_per_ns, beyond / target.memory_bytes_per_ns)
+        return max(total / target.l3_bytes_per_ns, apart)
+    return max(total / target.l3_bytes_per_ns, beyond / target.memory_bytes_per_ns, apart)
+
+
+def lines_apart(body: Block, cache: int) -> float:
+    """Cache lines of pieces of rows that are moved for strip after strip of columns.
+
+    A strip of all rows is more than the cache holds, so that each line moves for each piece that
+    it has a part of; and pieces are so short that nothing fetches ahead what comes next.
+    """
+    return sum(_apart_in(s, (), cache) for s in body if isinstance(s, For))
+
+
+def _apart_in(stmt: For, around: tuple[For, ...], cache: int) -> float:
+    path = (*around, stmt)
+    found = (access(part) for s in stmt.body for part in (s, *postorder(*s.terms()))
+             if not isinstance(s, For))  # fmt: skip
+    own = sum(_pieces(*touched, path, cache) for touched in dict.fromkeys(filter(None, found)))
+    return own + sum(_apart_in(s, path, cache) for s in stmt.body if isinstance(s, For))
+
+
+def _pieces(buffer: Buffer, index: tuple[Node, ...], path: tuple[For, ...], cache: int) -> float:
+    """Lines that one access moves so, inside those loops; 0 where it goes on from line to line."""
+    if buffer.space != "global" or len(path) < 3:
+        return 0.0
+    where, size, run = address(buffer, index, {}), buffer.type.dtype.bytes, 1
+    steps = [stride_along(where, s.axis) for s in path]
+    last = len(path) - 1
+    while last >= 0 and steps[last] in (0, run):
+        run *= trips(path[last]) if steps[last] else 1
+        last -= 1
+    if None in steps or run not in steps[: max(0, last)] or not LINE <= run * size < PIECE:
+        return 0.0
+    rows = prod(trips(s) for s in path[steps.index(run) + 1 : last + 1])
+    lines = (run * size + LINE - size) / LINE if run * size % LINE else run * size / LINE
+    return lines * prod(trips(s) for s in path[: last + 1]) if rows * lines * LINE > cache else 0.0
 
 
 @lru_cache(1 << 14)
