@@ -76,7 +76,7 @@ def cost(text: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as cache, redirect_stdout(io.StringIO()) as out:
         os.environ["WEFT_CACHE"] = cache
         compiled = compile_source(program, replace(Options(), verbose=1, search="on"))  # type: ignore[arg-type]
-    times = re.findall(r"n:002_search +([\d.]+) ms", out.getvalue())
+    times = re.findall(r"n:003_search +([\d.]+) ms", out.getvalue())
     return {
         "search": sum(map(float, times)) / 1e3,
         "compile": sum(compiled.report.seconds.values()),

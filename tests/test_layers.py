@@ -28,11 +28,12 @@ LAYERS: dict[str, set[str]] = {
     "frontend": {
         *("core", "library", "scalar", "targets"),
         *("tensor.ops", "tensor.build", "tensor.grad", "tensor.marks"),
+        *("tensor.recurrence", "tensor.loops"),
     },
     "tensor": {"core", "library", "scalar", "targets"},
     "search": {"core", "scalar", "targets", "tensor"},
     "loop": {"core", "scalar", "targets"},
-    "interpret": {"core", "library", "scalar", "tensor.ops", "kernel.ops"},
+    "interpret": {"core", "library", "scalar", "tensor.ops", "tensor.recurrence", "kernel.ops"},
     "tile": {"core", "scalar", "targets"},
     "kernel": {"core", "scalar", "targets"},
     "emit": {"core", "scalar", "targets", "kernel.ops"},

@@ -360,12 +360,7 @@ def compiler_digest() -> str:
 
 def program_key(graph: Graph, *facts: Any) -> str:
     """A digest of a torch-level graph, whatever its title, and of all that decides its code."""
-    number: dict[Any, int] = {}
-    lines: list[str] = []
-    for node in graph.nodes():
-        number[node] = len(number)
-        lines.append(f"{node.op!r} {[number[a] for a in node.args]} {graph.names.get(node)}")
-    lines.append(repr([number[o] for o in graph.outputs]))
+    lines = graph.rows()
     lines += map(repr, (*facts, *map(bounds_of, sizes_of(graph).values())))
     lines.append(compiler_digest())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

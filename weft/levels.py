@@ -36,6 +36,7 @@ from weft.tensor.alike import Prices
 from weft.tensor.fuse import partition
 from weft.tensor.groups import Group
 from weft.tensor.pairs import pair_bf16
+from weft.tensor.recurrences import split_recurrences
 from weft.tensor.rules import simplify
 from weft.tensor.statistics import fold_in_one_pass
 from weft.tensor.trims import trim_scatters
@@ -46,7 +47,14 @@ from weft.tile.moves.loops import distinct
 from weft.tile.moves.script import by_hand, put_back, read_moves, set_aside
 from weft.tile.price.hints import price_for, ranges_around, thought_large
 from weft.tile.price.tables import tables
-from weft.tile.schedule import GPU_KERNEL, PRECISE, Schedule, check_machine, schedule_for
+from weft.tile.schedule import (
+    GPU_KERNEL,
+    PRECISE,
+    Schedule,
+    check_machine,
+    check_repeats,
+    schedule_for,
+)
 from weft.tune.text import read_schedule, show_schedule
 from weft.tune.tuner import decisions_of
 
@@ -136,8 +144,12 @@ def on_program(
     return put_back(made, aside) if kept else program
 
 
-def plain_loops(start: Any) -> Any:
-    """The program; a user's loops then count from 0 by one, as passes know them."""
+def plain_loops(start: Any, target: CPU | GPU) -> Any:
+    """The program; a user's loops then count from 0 by one, as passes know them.
+
+    WeftError where the target cannot run it.
+    """
+    check_repeats(start, target)
     if start.level != "loop":
         return start
     return start.map_kernels("loop", lambda k: replace(k, body=counted(k.body)))
@@ -153,17 +165,27 @@ def scheduling(options: Options, target: CPU | GPU) -> tuple[Schedule, Chooser]:
 
 
 def steps_on_tensors(
-    target: CPU | GPU, price: Any, prices: Prices, log: PassLog, options: Options, known: Known
+    start: str,
+    target: CPU | GPU,
+    price: Any,
+    prices: Prices,
+    log: PassLog,
+    options: Options,
+    known: Known,
 ) -> Passes:
-    """The passes of the tensor level, each with its name."""
+    """The passes of the tensor level, each with its name; of programs that `start` there, few."""
+    split = ("002_split_recurrences", partial(split_recurrences, repeats=isinstance(target, CPU)))
+    if start == "tensor":
+        return (split,) if isinstance(target, GPU) else ()
     searching = options.search, known.constants, prices
     steps: Passes = (
         ("001_simplify", lambda graph: simplify(graph, log.fired)),
-        ("002_search", lambda graph: search(graph, price, target, log, *searching)),
-        ("003_fold_in_one_pass", partial(fold_in_one_pass, price=price)),
+        split,
+        ("003_search", lambda graph: search(graph, price, target, log, *searching)),
+        ("004_fold_in_one_pass", partial(fold_in_one_pass, price=price)),
+        ("005_trim_scatters", trim_scatters),
     )
-    steps = (*steps, ("004_trim_scatters", trim_scatters))
-    return (*steps, ("005_pair_bf16", pair_bf16)) if target.pairs else steps
+    return (*steps, ("006_pair_bf16", pair_bf16)) if target.pairs else steps
 
 
 def groups_of(
@@ -226,13 +248,17 @@ def roads_of(
     target: CPU | GPU,
     atomics: Collection[tuple[str, str]],
     price: Callable[[Block], float],
+    prices: Prices,
+    fuse: str,
     choices: Choices,
 ) -> tensor_lower.Roads:
-    """What decides how scatters and sorts are computed."""
+    """What decides how scatters, sorts and the bodies of recurrences are computed."""
     ways = partial(is_atomic, atomics, price, choices), partial(way_to_sort, price, choices)
     blocks, segments = (1, target.cores), partial(beats_table, price, choices, "segments")
     cache = 0 if isinstance(target, GPU) else target.l2 // 2
-    return tensor_lower.Roads(partial(tables, target=target), *ways, blocks, segments, cache)
+    within = partial(partition, price=price, target=target, fuse=fuse, prices=prices)
+    sizes = partial(tables, target=target)
+    return tensor_lower.Roads(sizes, *ways, blocks, segments, cache, within)
 
 
 def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> Levels:
@@ -241,7 +267,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
     schedule, chooser = scheduling(options, target)
     on_gpu, met = isinstance(target, GPU), hints_of(start)
     atomics, library = ways_to_scatter(target, known)
-    narrows, program = known.narrows and not on_gpu, plain_loops(start)
+    narrows, program = known.narrows and not on_gpu, plain_loops(start, target)
     made, unique, near = {program.level: program}, None, dict[Size, tuple[int, int]]()
 
     def run(letter: str, change: Callable[[Any], Any], name: str = "") -> None:
@@ -254,12 +280,11 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         run("n", lambda p: thought_large(p, known.few or ()) if narrows else p)
     layouts, free = with_hints((known.layouts, tuple(sizes_of(start).values())), hints_of(program))
     price, prices = price_for(target, free), Prices()
-    if start.level == "torch":
-        for name, step in steps_on_tensors(target, price, prices, log, options, known):
-            run("n", step, name)
     if program.level == "tensor":
+        for name, step in steps_on_tensors(start.level, target, price, prices, log, options, known):
+            run("n", step, name)
         groups = log.time("l", partial(groups_of, program, price, prices, options, chooser, known))
-        roads = roads_of(target, atomics, price, chooser.program)
+        roads = roads_of(target, atomics, price, prices, options.fuse, chooser.program)
         run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, roads=roads))
         over = partial(on_program, chooser=chooser, target=target, price=price)
         for name, step in schedule.program:

@@ -103,7 +103,7 @@ def test_a_report_tells_what_the_search_did() -> None:
     assert region["is"] == "sum_j(a[i, j] * sum_k(b[j, k] * c[k, l]))"
     before, after = map(int, region["operations"].split(" -> "))
     assert (before, after) == (64**3 + 64 * 64 * 4, 2 * 64 * 64 * 4)
-    assert any(p["name"] == "n:002_search" and p["diff"] for p in data["programs"][0]["passes"])
+    assert any(p["name"] == "n:003_search" and p["diff"] for p in data["programs"][0]["passes"])
 
 
 def test_a_region_that_stays_says_why() -> None:

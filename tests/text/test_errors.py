@@ -108,7 +108,7 @@ PROGRAMS = [
     (
         "program loop main\nx[0] = 1.0",
         ParseError,
-        "expected input, kernel, call or output but found x",
+        "expected input, kernel, call, repeat or output but found x",
     ),
     ("program loop main\ninput x: f32[2]\ninput x: f32[2]", ParseError, "x is defined twice"),
     ("program loop main\nkernel k(x: f32[2]) -> ()", ParseError, "undefined buffer x"),

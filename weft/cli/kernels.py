@@ -97,7 +97,7 @@ def exposed(program: Program) -> Program:
 def by_output(program: Program) -> list[list[Kernel]]:
     """Kernels in order; those that write one buffer together, where the last of them stands."""
     groups: list[list[Kernel]] = []
-    for kernel in program.kernels:
+    for kernel in (s for s in program.steps if isinstance(s, Kernel)):  # not repeated
         names = {b.name for b in kernel.outputs}
         mine = [g for g in groups if any(b.name in names for k in g for b in k.outputs)]
         groups = [g for g in groups if g not in mine] + [[*(k for g in mine for k in g), kernel]]

@@ -186,7 +186,7 @@ def substitute(roots: Nodes, values: dict[Node, Node]) -> Nodes:
     return rebuild(roots, lambda n: None, dict(values))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Graph:
     """A program of whole tensors, as at the torch and tensor levels; inputs and outputs are nodes.
 
@@ -202,6 +202,19 @@ class Graph:
 
     def nodes(self) -> Iterator[Node]:
         return postorder(*self.inputs, *self.outputs)
+
+    def __repr__(self) -> str:
+        """Equal for equal graphs: each node is written once."""
+        return f"{self.level} {self.name} {self.rows()}"
+
+    def rows(self) -> list[str]:
+        """Every node with its name and the numbers of its arguments, then those of the outputs."""
+        number: dict[Node, int] = {}
+        lines: list[str] = []
+        for node in self.nodes():
+            number[node] = len(number)
+            lines.append(f"{node.op!r} {[number[a] for a in node.args]} {self.names.get(node)}")
+        return [*lines, repr([number[o] for o in self.outputs])]
 
     def rewrite(self, change: Change) -> Graph:
         """Rewrites every node as `rebuild` does; new nodes take over names and origins."""

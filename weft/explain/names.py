@@ -17,7 +17,8 @@ from weft.explain.record import Recording
 from weft.levels import VERIFY, Levels
 from weft.scalar.nest import Program
 from weft.tensor.groups import Group
-from weft.tensor.ops import Extern, Part, Scalar, View
+from weft.tensor.ops import Part, Scalar, View
+from weft.tensor.recurrence import CALLS
 
 Span = tuple[int, int, tuple[int, ...]]  # lines from, up to, and the kernels that they are part of
 
@@ -63,7 +64,7 @@ def stored_as(groups: Sequence[Group], program: Program, names: dict[Node, str])
     left = list(dict.fromkeys(b.name for step in program.steps for b in step.outputs))
     for group in groups:
         for node in group:
-            if isinstance(node.op, Part) and isinstance(node.args[0].op, Extern):
+            if isinstance(node.op, Part) and isinstance(node.args[0].op, CALLS):
                 continue
             stem = re.escape(names.get(node, node.op.name))
             at = next((i for i, b in enumerate(left) if re.fullmatch(rf"{stem}(_\d+)?", b)), None)
@@ -93,7 +94,7 @@ class Marks:
             self.values["tensor"] = {name: f"t.{name}" for name in tensor.of.values()}
             if "torch" in levels.made:
                 self.of_torch(tensor, inside)
-        named = {b.name for s in self.program.steps for b in (*s.inputs, *s.outputs)}
+        named = {b.name for b in self.program.buffers()}
         inputs = {b.name: f"t.{b.name}" for b in self.program.inputs}
         self.buffers = {b: f"b.{b}" for b in sorted(named)} | inputs | buffers
         for level in ("loop", "tile", "kernel"):
@@ -104,7 +105,7 @@ class Marks:
 
     def inside(self, graph: Graph, stored: dict[Node, str]) -> dict[Node, tuple[int, ...]]:
         """The kernels that compute a tensor: those whose outputs take it, up to what they read."""
-        there = {b.name for s in self.program.steps for b in s.outputs}
+        there = {b.name for s in self.program.each for b in s.outputs}
         kept = {n for n, b in stored.items() if b in there} | set(graph.inputs)
         made = {b: n for n, b in stored.items()}
         found: dict[Node, dict[int, None]] = {}

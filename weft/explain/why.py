@@ -17,7 +17,7 @@ from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.tensor.fuse import Joining, is_joinable
 from weft.tensor.groups import NEVER, Groups
-from weft.tensor.ops import Extern
+from weft.tensor.recurrence import CALLS
 from weft.tile.price.hints import price_for
 
 MOST = 300  # fusions left undone that are priced: they are pairs of kernels
@@ -79,12 +79,12 @@ class Undone:
         groups, rows = self.groups, list[Row]()
         for node in sorted(groups.stored, key=groups.order.__getitem__):
             own, readers = groups.kernels[node], groups.readers(node)
-            if isinstance(node.op, Extern) or not readers or len(own.outputs) > 1:
+            if isinstance(node.op, CALLS) or not readers or len(own.outputs) > 1:
                 continue
             row: Row = {"name": f"inline.{groups.name(node)}", "taken": False, "saved": None}
             if node in groups.forced:
                 row["why"] = "it needs memory: an output, a scan, or what a library call takes"
-            elif any(isinstance(k.outputs[0].op, Extern) for k in readers):
+            elif any(isinstance(k.outputs[0].op, CALLS) for k in readers):
                 row["why"] = "a library call reads it"
             else:
                 after = sum(groups.kernel(k.outputs, own.outputs).cost for k in readers)

@@ -6,6 +6,7 @@ graph = to_tensor(torch_graph, fallback="error")      # ... or UnsupportedOpErro
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from weft.scalar.sizes import Size, differ, hint
 from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, widen
 from weft.tensor.marks import plain
 from weft.tensor.ops import Extern, Input, Part
+from weft.tensor.recurrence import Recurrence
 
 TILES = 1 << 20  # products of a call, from which on ATen's tiles are worth a call of their own
 
@@ -52,6 +54,10 @@ def to_tensor(
             stays = stays and node not in differentiated
             own = "library" if stays else fallback
             done[node] = _lower(node, [done[a][0] for a in node.args], graph, own)
+        elif isinstance(node.op, Recurrence):
+            body = to_tensor(node.op.body, fallback, library, tiled)
+            whole = make(replace(node.op, body=body), *(done[a][0] for a in node.args))
+            done[node] = tuple(make(Part(i), whole) for i in range(len(body.outputs)))
         elif isinstance(node.op, Part):
             done[node] = (done[node.args[0]][node.op.number],)
         else:

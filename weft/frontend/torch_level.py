@@ -28,6 +28,7 @@ from weft.frontend.extents import extent
 from weft.library.calls import TAGS, TORCH_DTYPES, encode, operator, torch_object
 from weft.scalar.resize import at_some_sizes
 from weft.tensor.ops import LibraryCall
+from weft.tensor.recurrence import Recurrence
 
 DTYPE_OF: dict[torch.dtype, DType] = {
     **{t: DTYPES[name] for name, t in TORCH_DTYPES.items()},
@@ -102,6 +103,8 @@ class Refused(VerifyError):
 
 def _verify(graph: Graph) -> None:
     for node in graph.nodes():
+        if isinstance(node.op, Recurrence):
+            _verify(node.op.body)
         if not isinstance(node.op, Aten):
             continue
         name, target = graph.names.get(node, "a call"), node.op.target
@@ -255,4 +258,5 @@ def _read_aten(cursor: Cursor, scope: GraphScope) -> Node:
 
 
 FORMS = Forms(show={Aten.name: _show_aten}, read={".": _read_aten})
-TORCH = Level("torch", ("frontend",), show_graph, read_graph, ("input", "part"), FORMS)
+ALSO = ("input", "part", "recurrence")  # of the tensor level
+TORCH = Level("torch", ("frontend",), show_graph, read_graph, ALSO, FORMS)

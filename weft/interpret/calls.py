@@ -4,7 +4,8 @@ evaluate(graph, tensors)
 evaluate(graph, tensors, double=True)        # the float64 reference of every check
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,9 @@ from weft.core.node import Graph, Node
 from weft.library.calls import operator, torch_object
 from weft.scalar.resize import at_shapes
 from weft.tensor.ops import LibraryCall
+from weft.tensor.recurrence import Recurrence
+
+Call = Callable[[LibraryCall, Sequence[torch.Tensor]], Any]
 
 
 def evaluate(
@@ -21,15 +25,21 @@ def evaluate(
 ) -> list[torch.Tensor]:
     """Run every call through torch; `double` does all floating-point work in float64."""
     graph = at_shapes(graph, (tuple(t.shape) for t in inputs))
-    values: dict[Node, Any] = {}
-    for node, given in zip(graph.inputs, inputs, strict=True):
-        values[node] = given.double() if double and given.is_floating_point() else given
+    wide = [t.double() if double and t.is_floating_point() else t for t in inputs]
+    return _evaluate(graph, wide, _call_double if double else _call)
+
+
+def _evaluate(graph: Graph, inputs: Sequence[torch.Tensor], call: Call) -> list[torch.Tensor]:
+    values: dict[Node, Any] = dict(zip(graph.inputs, inputs, strict=True))
     for node in graph.nodes():
         if node in values:
             continue
-        args, call = [values[a] for a in node.args], _call_double if double else _call
-        known = call(node.op, args) if isinstance(node.op, LibraryCall) else node.op.evaluate(*args)
-        out = tree_leaves(known)
+        op, args = node.op, [values[a] for a in node.args]
+        if isinstance(op, Recurrence):
+            step = partial(_evaluate, op.body, call=call)
+            values[node] = op.unrolled(step, args, torch.stack)
+            continue
+        out = tree_leaves(call(op, args) if isinstance(op, LibraryCall) else op.evaluate(*args))
         values[node] = out[0] if len(out) == 1 else out
     return [values[o] for o in graph.outputs]
 

@@ -52,9 +52,8 @@ def allocate(program: Program, inputs: Sequence[Any], widen: bool) -> dict[str, 
     """
     if len(inputs) != len(program.inputs):
         raise VerifyError(f"{program.name} takes {len(program.inputs)} inputs, got {len(inputs)}")
-    steps = [b for step in program.steps for b in (*step.inputs, *step.outputs)]
     memory: dict[str, Memory] = {}
-    for b in (*program.inputs, *program.outputs, *steps):
+    for b in program.buffers():
         span = max(1, b.type.span)
         if b.name not in memory or memory[b.name].data.size < span:
             memory[b.name] = Memory(poison(span, element(b.type.dtype, widen)))

@@ -79,11 +79,12 @@ def run(
     program = at_shapes(program, map(np.shape, inputs))
     memory = memories.allocate(program, inputs, widen)
     with np.errstate(all="ignore"):
-        for step in program.steps:
+        for step, places in program.unrolled():
             if isinstance(step, nest.Call):
                 memories.run_call(step, memory)
-            else:
-                _Machine(step, memory, accesses, widen).block(place(step.body))
+                continue
+            here = {name: Memory(memory[b.name].data[at:]) for name, (b, at) in places.items()}
+            _Machine(step, memory | here, accesses, widen).block(place(step.body))
     return [np.array(logical(memory[b.name], b.type)) for b in program.outputs]
 
 

@@ -18,6 +18,7 @@ from weft.library.calls import operator, torch_object
 from weft.scalar.ops import ROUNDINGS
 from weft.scalar.resize import at_shapes
 from weft.tensor.ops import Extern, Input, Map, Scalar
+from weft.tensor.recurrence import Recurrence
 
 
 def evaluate(graph: Graph, inputs: Sequence[np.ndarray], widen: bool = False) -> list[np.ndarray]:
@@ -37,11 +38,9 @@ def evaluate(graph: Graph, inputs: Sequence[np.ndarray], widen: bool = False) ->
             raise VerifyError(f"input {label} is {node.type}, got {given}")
         values[node] = array.astype(np.float64) if widen and node.type.dtype.is_float else array
     for node in graph.nodes():
-        if node not in values:
-            if isinstance(node.op, Input):
-                raise VerifyError(f"{graph.name} reads {node.op.label}, which is not an input")
-            values[node] = evaluate_node(node, [values[a] for a in node.args], widen)
-    return [np.asarray(values[n]) for n in graph.outputs]
+        if node not in values and isinstance(node.op, Input):
+            raise VerifyError(f"{graph.name} reads {node.op.label}, which is not an input")
+    return list(map(np.asarray, evaluate_body(graph, [*values.values()], widen)))
 
 
 def evaluate_node(node: Node, args: Sequence[Any], widen: bool = False) -> Any:
@@ -49,11 +48,22 @@ def evaluate_node(node: Node, args: Sequence[Any], widen: bool = False) -> Any:
     op = node.op
     if isinstance(op, Extern):
         return call_extern(op, args, widen)
+    if isinstance(op, Recurrence):
+        return op.unrolled(lambda given: evaluate_body(op.body, given, widen), args, np.stack)
     if widen and isinstance(op, Scalar) and op.dtype.is_float:
         return np.asarray(op.value, np.float64)
     if widen and isinstance(op, Map) and op.function in ROUNDINGS:
         return np.asarray(args[0]).astype(np.float64)
     return op.evaluate(*args)
+
+
+def evaluate_body(body: Graph, given: Sequence[Any], widen: bool) -> list[Any]:
+    """The outputs of a graph inside another one."""
+    values = dict(zip(body.inputs, given, strict=True))
+    for node in body.nodes():
+        if node not in values:
+            values[node] = evaluate_node(node, [values[a] for a in node.args], widen)
+    return [values[o] for o in body.outputs]
 
 
 def call_extern(op: Extern, args: Sequence[Any], widen: bool = False) -> Any:

@@ -22,11 +22,13 @@ from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import KernelReport, Report
 from weft.scalar.blocks import combining
-from weft.scalar.nest import Buffer, Call, Kernel, Program
+from weft.scalar.nest import Buffer, Call, Kernel, Program, Step
 from weft.scalar.resize import sizes_of
 from weft.scalar.structure import copies, is_checked, restates
 
 WRITE = "aten.copy_.default"  # the last steps: what is stored into inputs
+
+Places = Mapping[str, tuple[Buffer, int]]  # of slices: the buffer, and the element of it
 
 # What times are kept under (the letters of -vv), and what a report calls them.
 STAGES = {
@@ -83,7 +85,10 @@ class Linked:
                     given[inputs[name]] = copied(given[inputs[name]])
         spent = sum(us for _, us in self.program.profile(given, rounds=1))
         times = self.program.profile(given, rounds=max(3, min(100, int(2e5 / max(spent, 1.0)))))
-        kernels = [us for kernel, (_, us) in zip(native, times, strict=True) if kernel]
+        kernels = [0.0] * len(self.extra["kernels"])
+        runs = (us for kernel, (_, us) in zip(native, times, strict=True) if kernel)
+        for row, us in zip(self.extra["runs"], runs, strict=True):  # one may run several times
+            kernels[row] += us
         return kernels, [us for kernel, (_, us) in zip(native, times, strict=True) if not kernel]
 
 
@@ -96,18 +101,21 @@ def described(emitted: Emitted, constants: Collection[int] = ()) -> dict[str, An
     """The report's rows of the steps: kernels in the order they run, and library calls."""
     program = emitted.program
     first = once(program, constants)
+    times = Counter(step.name for step, _ in program.unrolled() if isinstance(step, Kernel))
     kernels = [
         {
             "name": k.name,
             "symbol": emitted.symbols[k.name],
-            "predicted_us": emitted.predicted.get(k.name, 0.0),
+            "predicted_us": emitted.predicted.get(k.name, 0.0) * times[k.name],
             "origin": k.origin,
-            **emitted.work[k.name]._asdict(),
+            **{fact: n * times[k.name] for fact, n in emitted.work[k.name]._asdict().items()},
         }
         for k in (*first, *(k for k in program.kernels if k not in first))
     ]
     externs = [(c.target, c.reason, c.origin) for c in program.steps if isinstance(c, Call)]
-    return {"kernels": kernels, "externs": externs}
+    rows = {k["name"]: i for i, k in enumerate(kernels)}
+    runs = [rows[s.name] for s, _ in program.unrolled() if isinstance(s, Kernel) and s not in first]
+    return {"kernels": kernels, "externs": externs, "runs": [*range(len(first)), *runs]}
 
 
 def make_report(
@@ -130,14 +138,18 @@ def without_restatements(
     What is only copied to an output is stored there at once, but for those `written` into inputs,
     and for what is `kept` from call to call.
     """
-    same = {k.outputs[0].name: k.inputs[0].name for k in program.kernels if restates(k.body)}
-    made = {b.name for k in program.kernels for b in k.outputs}
+    kernels = [s for s in program.steps if isinstance(s, Kernel)]
+    others = [s for s in program.steps if not isinstance(s, Kernel)]
+    fixed = {b.name for s in (*others, *program.each) if s not in kernels for b in s.inputs}
+    fixed |= {b.name for repeat in program.repeats for b in repeat.outputs}
+    same = {k.outputs[0].name: k.inputs[0].name for k in kernels if restates(k.body)}
+    same = {made: of for made, of in same.items() if fixed.isdisjoint((made, of))}
+    made = {b.name for k in kernels for b in k.outputs} - fixed
     made -= {*kept, *(b.name for b in program.outputs)}
-    made -= {b.name for s in program.steps if isinstance(s, Call) for b in s.inputs}
     several = Counter(b.name for s in program.steps for b in s.outputs)  # more is added to it later
     results = {b for b in program.outputs if b.name not in written and several[b.name] == 1}
     into: dict[str, Buffer] = {}
-    for k in program.kernels:
+    for k in kernels:
         if k.outputs[0] in results and copies(k.body):
             (source,) = k.inputs
             if source.name in made and source.name not in into:
@@ -147,7 +159,7 @@ def without_restatements(
     def renamed(b: Buffer) -> Buffer:
         return into.get(b.name, replace(b, name=same.get(b.name, b.name)))
 
-    def moved(step: Kernel | Call) -> Kernel | Call:
+    def moved(step: Step) -> Step:
         inputs, outputs = (tuple(map(renamed, side)) for side in (step.inputs, step.outputs))
         return replace(step, inputs=inputs, outputs=outputs)
 
@@ -175,18 +187,20 @@ def make_spec(
     for b in returned:
         buffers.setdefault(b.name, _buffer(b, "output"))
     calls = (b for s in program.steps if isinstance(s, Call) for b in (*s.inputs, *s.outputs))
-    full = {b.name: b for b in (*calls, *program.outputs)}
+    whole = (b for r in program.repeats for b in r.buffers())
+    full = {b.name: b for b in (*calls, *whole, *program.outputs)}
     read = {b.name for b in (*program.outputs, *(b for s in program.steps for b in s.inputs))}
     steps: list[runtime.Call | runtime.Extern] = []
-    for step in program.steps:
+    for step, places in program.unrolled():
         for b in (*step.inputs, *step.outputs):
+            b = places.get(b.name, (b, 0))[0]
             if b.name in named:
                 continue
             known = full.get(b.name, b)  # kernels see buffers flat
             kind = "kept" if b.name in kept else "temp"
             buffers.setdefault(b.name, _buffer(known, kind))
         if isinstance(step, Kernel):
-            steps.append(_call(step, emitted, kept, named))
+            steps.append(_call(step, emitted, kept, named, places))
         else:
             steps.append(_extern(step, read))
     steps.sort(key=lambda step: not (isinstance(step, runtime.Call) and step.once is not None))
@@ -198,9 +212,14 @@ def make_spec(
 
 
 def _call(
-    step: Kernel, emitted: Emitted, kept: Collection[str], named: Mapping[str, str]
+    step: Kernel,
+    emitted: Emitted,
+    kept: Collection[str],
+    named: Mapping[str, str],
+    places: Places,
 ) -> runtime.Call:
-    args = tuple(named.get(b.name, b.name) for b in (*step.inputs, *step.outputs))
+    held = [places.get(b.name, (b, 0)) for b in (*step.inputs, *step.outputs)]
+    args = tuple(named.get(b.name, b.name) for b, _ in held)
     symbol, content = emitted.symbols[step.name], None
     launch, checks = emitted.launches.get(symbol), _checks(step)
     if launch is not None:
@@ -208,7 +227,7 @@ def _call(
         checks = checks if launch.checked else None
     elif emitted.sizes and sizes_of(step):
         args += (runtime.SIZES,)
-    starts = _bytes(step, emitted.starts.get(step.name, ()))
+    starts = _bytes(step, emitted.starts.get(step.name, ()), [at for _, at in held])
     if any(b.name in kept for b in step.outputs):
         text = f"{emitted.sources[symbol].replace(symbol, '')}{starts}"
         content = hashlib.sha256(text.encode()).hexdigest()
@@ -231,7 +250,7 @@ def once(program: Program, constants: Collection[int]) -> list[Kernel]:
     """The kernels that depend on constants alone, and whose results kernels read, and only read."""
     known = {program.inputs[i].name for i in constants}
     returned = {b.name for b in program.outputs}
-    returned |= {b.name for s in program.steps if isinstance(s, Call) for b in s.inputs}
+    returned |= {b.name for s in program.steps if not isinstance(s, Kernel) for b in s.inputs}
     returned |= {s.buffer.name for k in program.kernels for s in combining(k.body)}
     found: list[Kernel] = []
     for step in program.steps:
@@ -247,10 +266,16 @@ def _checks(kernel: Kernel) -> str | None:
     return "; ".join((f"kernel {kernel.name}", *kernel.origin)) if is_checked(kernel.body) else None
 
 
-def _bytes(kernel: Kernel, starts: Sequence[int]) -> tuple[int, ...]:
-    """For every operand, how far from its first byte the kernel's begins; () for nowhere."""
-    far = [n * b.type.dtype.bytes for n, b in zip(starts, kernel.inputs, strict=bool(starts))]
-    return (*far, *(0 for _ in kernel.outputs)) if any(far) else ()
+def _bytes(kernel: Kernel, starts: Sequence[int], at: Sequence[int]) -> tuple[int, ...]:
+    """For every operand, how far from its first byte the kernel's begins; () for nowhere.
+
+    Inputs start at elements of the operands, and these are `at` elements of buffers.
+    """
+    operands = (*kernel.inputs, *kernel.outputs)
+    inside = (*starts, *(0 for _ in operands[len(starts) :]))
+    rows = zip(operands, inside, at, strict=True)
+    far = tuple((n + start) * b.type.dtype.bytes for b, n, start in rows)
+    return far if any(far) else ()
 
 
 def _buffer(b: Buffer, kind: Any, index: int = 0) -> runtime.Buffer:

@@ -18,6 +18,7 @@ from weft.core.node import Node, Op, bottom_up, make, op, op_of, require
 from weft.core.types import DType, ScalarType, TensorType, boolean, i64
 from weft.scalar.monoid import Monoid
 from weft.scalar.ops import Axis, Constant, Symbol, value_of
+from weft.scalar.repeat import Repeat
 
 
 @dataclass(frozen=True)
@@ -281,6 +282,9 @@ class Call:
     origin: str = ""  # its torch line
 
 
+Step = Kernel | Call | Repeat
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """Kernels and library calls in order over named buffers, at the loop, tile or kernel level.
@@ -292,19 +296,54 @@ class Program:
     name: str
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
-    steps: tuple[Kernel | Call, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def each(self) -> tuple[Kernel | Call, ...]:
+        """The kernels and calls, those that are repeated once."""
+        inside = (s.steps if isinstance(s, Repeat) else (s,) for s in self.steps)
+        return tuple(s for steps in inside for s in steps)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        return tuple(s for s in self.steps if isinstance(s, Kernel))
+        return tuple(s for s in self.each if isinstance(s, Kernel))
+
+    @property
+    def repeats(self) -> tuple[Repeat, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Repeat))
+
+    def unrolled(self) -> Iterator[tuple[Kernel | Call, dict[str, tuple[Buffer, int]]]]:
+        """Steps as they run; of its buffers that are slices, which buffer and element they are."""
+        for step in self.steps:
+            if isinstance(step, Repeat):
+                for t in range(step.count):
+                    places = step.places(t)
+                    yield from ((kernel, places) for kernel in step.steps)
+            else:
+                yield step, {}
+
+    def buffers(self) -> Iterator[Buffer]:
+        """Every buffer as each step has it, slices and what they are slices of too."""
+        yield from (*self.inputs, *self.outputs)
+        for step in self.each:
+            yield from (*step.inputs, *step.outputs)
+        for repeat in self.repeats:
+            yield from repeat.buffers()
 
     def expand_kernels(self, change: Callable[[Kernel], Iterable[Kernel]]) -> Program:
-        """Replace each kernel by kernels that run one after the other."""
+        """Replace each kernel by kernels that run one after the other; none that is repeated."""
         parts = (change(s) if isinstance(s, Kernel) else (s,) for s in self.steps)
         return replace(self, steps=tuple(s for part in parts for s in part))
 
     def map_kernels(self, level: str, change: Callable[[Kernel], Kernel]) -> Program:
-        return replace(self.expand_kernels(lambda kernel: (change(kernel),)), level=level)
+        """Replace each kernel, repeated ones as well."""
+
+        def one(step: Step) -> Step:
+            if isinstance(step, Repeat):
+                return replace(step, steps=tuple(map(change, step.steps)))
+            return change(step) if isinstance(step, Kernel) else step
+
+        return replace(self, level=level, steps=tuple(map(one, self.steps)))
 
 
 def walk(block: Block) -> Iterator[Stmt]:

@@ -3,7 +3,8 @@
 A program
   1. is of the level it is verified at;
   2. has one element type and one layout for each buffer name;
-  3. has steps that read inputs or what an earlier step wrote, and writes all its outputs.
+  3. has steps that read inputs or what an earlier step wrote, and writes all its outputs; what is
+     repeated holds to scalar/repeat.py.
 A kernel
   4. uses only the statements, terms, roles and binds of its level, and runs iterations
      concurrently only in free loops, and in reductions that threads share;
@@ -30,12 +31,13 @@ from typing import Any
 from weft.core.errors import VerifyError
 from weft.core.node import Node, Op, bottom_up, declared_in, require
 from weft.core.types import TensorType, boolean, i64
-from weft.scalar import nest
+from weft.scalar import nest, repeat
 from weft.scalar.affine import linear
 from weft.scalar.blocks import combining
 from weft.scalar.index import simplify
 from weft.scalar.ops import Axis, Constant, apply
 from weft.scalar.reach import Loops, extent_of, known_inside
+from weft.scalar.repeat import Repeat
 from weft.scalar.resize import at_some_sizes
 from weft.scalar.symbols import least, negative
 from weft.scalar.text.printer import describe
@@ -99,23 +101,35 @@ def _verify(program: nest.Program, level: Level) -> None:
         require(known == b.type, f"{b.name} is {known}, {b.type}")
     ready = {b.name for b in program.inputs}
     for step in program.steps:
-        name = f"kernel {step.name}" if isinstance(step, nest.Kernel) else f"call of {step.target}"
-        where = step.where if isinstance(step, nest.Kernel) else None
-        for b in (*step.inputs, *step.outputs):
-            known = types.setdefault(b.name, b.type)
-            flat = level.flat and (known.dtype, known.span) == (b.type.dtype, b.type.span)
-            told = f"{name}: {b.name} is {b.type}, but {known} elsewhere"
-            require(flat or known == b.type, told, where)
-        for b in step.inputs:
-            require(b.name in ready, f"{name} reads {b.name} before any step writes it", where)
-        if isinstance(step, nest.Kernel):
-            _Verifier(step, level).kernel_body()
-            new = {s.buffer.name for s in combining(step.body) if s.buffer in step.outputs} - ready
-            told = f"{name} combines values with {', '.join(new)} before any step writes it"
-            require(not new or len(program.steps) == 1, told, where)
-        ready.update(b.name for b in step.outputs)
+        _verify_step(step, level, types, ready, alone=len(program.steps) == 1)
     for b in program.outputs:
         require(b.name in ready, f"no step of {program.name} writes its output {b.name}")
+
+
+def _verify_step(
+    step: nest.Step, level: Level, types: dict[str, TensorType], ready: set[str], alone: bool
+) -> None:
+    """One step, after which the buffers that it writes are `ready` as well."""
+    named = isinstance(step, nest.Kernel | Repeat)
+    name = f"{type(step).__name__.lower()} {step.name}" if named else f"call of {step.target}"
+    where = step.where if isinstance(step, nest.Kernel) else None
+    for b in (*step.inputs, *step.outputs):
+        known = types.setdefault(b.name, b.type)
+        flat = level.flat and (known.dtype, known.span) == (b.type.dtype, b.type.span)
+        told = f"{name}: {b.name} is {b.type}, but {known} elsewhere"
+        require(flat or known == b.type, told, where)
+    for b in step.inputs:
+        require(b.name in ready, f"{name} reads {b.name} before any step writes it", where)
+    if isinstance(step, Repeat):
+        repeat.verify(step)
+        for kernel in step.steps:
+            _verify_step(kernel, level, types, {b.name for b in kernel.inputs}, alone=False)
+    if isinstance(step, nest.Kernel):
+        _Verifier(step, level).kernel_body()
+        new = {s.buffer.name for s in combining(step.body) if s.buffer in step.outputs} - ready
+        told = f"{name} combines values with {', '.join(new)} before any step writes it"
+        require(not new or alone, told, where)
+    ready.update(b.name for b in step.outputs)
 
 
 class _Verifier:

@@ -36,7 +36,8 @@ from weft.tensor.alike import Prices
 from weft.tensor.fuse import partition
 from weft.tensor.groups import Price
 from weft.tensor.lower import lower_group
-from weft.tensor.ops import Extern, Gather, Index, Input, Map, Reduce, Scalar, Scan, View
+from weft.tensor.ops import Gather, Index, Input, Map, Reduce, Scalar, Scan, View
+from weft.tensor.recurrence import CALLS
 from weft.tensor.rules import simplify
 
 LINEAR = "add subtract maximum minimum negate absolute relu where".split()  # of the same degree
@@ -235,7 +236,7 @@ def constants(graph: Graph, fixed: Collection[Node]) -> set[Node]:
     found = set(fixed)
     if fixed:
         for n in graph.nodes():
-            made = n.args and not isinstance(n.op, Extern) and found.issuperset(n.args)
+            made = n.args and not isinstance(n.op, CALLS) and found.issuperset(n.args)
             if made or isinstance(n.op, Scalar | Index):
                 found.add(n)
     return found

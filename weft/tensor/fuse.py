@@ -21,6 +21,7 @@ from weft.tensor.alike import Prices
 from weft.tensor.groups import NEVER, Groups, Kernel, Price, place, weight
 from weft.tensor.lower import Group, root_shape
 from weft.tensor.recomputed import recomputes, store_recomputed
+from weft.tensor.recurrence import CALLS
 
 # --- joining --------------------------------------------------------------------------------------
 
@@ -29,7 +30,7 @@ NEAREST = 16  # readers of a tensor, before and after a kernel, that it is paire
 
 def is_joinable(kernel: Kernel) -> bool:
     """Whether other outputs may be computed in the kernel's loops."""
-    return not isinstance(kernel.outputs[0].op, ops.Extern | ops.ALONE | ops.Part)
+    return not isinstance(kernel.outputs[0].op, CALLS | ops.ALONE | ops.Part)
 
 
 class Joining:
@@ -288,7 +289,7 @@ class _Inlining:
 
     def _is_legal(self, node: Node) -> bool:
         groups = self.groups
-        calls = (isinstance(k.outputs[0].op, ops.Extern) for k in groups.readers(node))
+        calls = (isinstance(k.outputs[0].op, CALLS) for k in groups.readers(node))
         return node in groups.stored and node not in groups.forced and not any(calls)
 
     def _saved(self, own: Kernel, readers: Sequence[Kernel]) -> float:

@@ -22,9 +22,21 @@ from weft.tensor import ops
 from weft.tensor.build import Tensor, broadcast, full, iota, scatter, total, unsqueeze
 from weft.tensor.folds import reduce_back, scan_back
 from weft.tensor.marks import Cotangent, Custom, Stop, Variable, plain
-from weft.tensor.ops import Extern, Gather, Input, Map, Part, Reduce, Scan, Scatter, Sort, View
+from weft.tensor.ops import (
+    Extern,
+    Gather,
+    Input,
+    Map,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Sort,
+    View,
+)
 from weft.tensor.places import gather_rows_back, scatter_back
 from weft.tensor.preimage import gather_back
+from weft.tensor.recurrence import Recurrence
 from weft.tensor.slopes import FLAT, slopes
 
 Nodes = tuple[Node, ...]
@@ -132,6 +144,8 @@ def _several(node: Node, given: dict[int, Tensor]) -> Found:
         found = [Tensor(g) for g in substitute(backward, known)]
         skipped = [None] * (2 * len(results))
         return [*skipped, *found, *(None for _ in inputs)]
+    if isinstance(node.op, Recurrence):
+        raise UnsupportedOpError("a recurrence has no gradient at the tensor level, by weft.grad")
     op = op_of(node, Extern)
     if op.target not in PICKS or 0 not in given:
         return _extern(node, given[min(given)])

@@ -17,18 +17,19 @@ from weft.targets.machine import Machine
 from weft.tensor import ops
 from weft.tensor.alike import Prices
 from weft.tensor.lower import Group, lower_group, root_shape
+from weft.tensor.recurrence import CALLS
 
 Price = Callable[[Block], float]
 NEVER = float("inf")
 
 
 def forced_to_store(graph: Graph) -> set[Node]:
-    """Tensors that need a buffer: outputs, scans, scatters, operands and results of externs.
+    """Tensors that need a buffer: outputs, scans, scatters, operands and results of calls.
 
     So do operands of sorts, whose nests have no place for the loops of a reduction, with one.
     """
-    kinds, nodes = ops.Extern | ops.Part | ops.ALONE, [*graph.nodes()]
-    read = (a for n in nodes if isinstance(n.op, ops.Extern) for a in n.args)
+    kinds, nodes = CALLS | ops.Part | ops.ALONE, [*graph.nodes()]
+    read = (a for n in nodes if isinstance(n.op, CALLS) for a in n.args)
     found = (*graph.outputs, *read, *(n for n in nodes if isinstance(n.op, kinds)))
     stored = {n for n in found if not isinstance(n.op, ops.Input)}
     folded = set[Node]()  # with a reduction in its kernel
@@ -97,7 +98,7 @@ class Groups:
         tensors is a trial: its cost is infinite where it is too long.
         """
         start = self.order[outputs[0]]
-        if isinstance(outputs[0].op, ops.Extern):
+        if isinstance(outputs[0].op, CALLS):
             return Kernel(outputs, start, frozenset(outputs[0].args))
         own = {*outputs, *without}
         nodes: dict[Node, bool] = {}  # whether it is read

@@ -5,7 +5,7 @@ The nest follows from the terms: a reduction runs in the outermost block that bi
 reductions over the same axes share a loop, a loop is opened where an output first needs it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -35,6 +35,8 @@ from weft.tensor.ops import (
     positions,
 )
 from weft.tensor.places import by_winners
+from weft.tensor.recurrence import Recurrence
+from weft.tensor.repeats import Repeating, parts_of
 from weft.tensor.scatters import Tables, by_table, one_table
 from weft.tensor.segments import by_segments
 from weft.tensor.selection import selections
@@ -52,7 +54,7 @@ class Roads(NamedTuple):
     its nest by tables and these; `sorting` the way that a sort of that name goes, of the nests of
     each. `blocks`: in how many a row may be sorted. `segments` is whether the scatter of that name
     goes by segments, of its nest by tables and what take as long; `cache`: bytes of what is
-    read that are to stay near, 0 where no scatter goes so.
+    read that are to stay near, 0 where no scatter goes so. `within`: groups of a recurrence's body.
     """
 
     tables: Tables
@@ -61,6 +63,7 @@ class Roads(NamedTuple):
     blocks: Sequence[int] = (1,)
     segments: Callable[[str, nest.Block, Sequence[nest.Block]], bool] = lambda *_: False
     cache: int = 0
+    within: Callable[[Graph], list[Group]] | None = None
 
 
 BY_TABLE = Roads(one_table, lambda *_: False, lambda _, ways: next(iter(ways)))
@@ -246,13 +249,17 @@ def lower(
     buffers: dict[Node, nest.Buffer] = {
         n: nest.Buffer(n.op.label, n.op.tensor) for n in graph.inputs if isinstance(n.op, Input)
     }
-    steps: list[nest.Kernel | nest.Call] = []
+    steps: list[nest.Step] = []
     for group in groups:
-        stored = (n for n in group if not isinstance(n.op, Part | Extern))
-        written = {n: nest.Buffer(name(n), direct.get(n) or n.type) for n in stored}
         if isinstance(group[0].op, Extern):
             call = _lower_call(group, buffers, name(group[0]), taken)
             steps.append(replace(call, origin=graph.origin.get(group[0], "")))
+            continue
+        stored = (n for n in group if not isinstance(n.op, Recurrence))
+        written = {n: nest.Buffer(name(n), direct.get(n) or n.type) for n in stored}
+        if isinstance(group[0].op, Recurrence):
+            steps += _lower_recurrence(group, buffers, written, name(group[0]), roads, taken)
+            buffers.update(written)
             continue
         lines = tuple(dict.fromkeys(graph.origin[n] for n in group if n in graph.origin))
         for title, made, body in _kernels(group, buffers, written, roads, taken):
@@ -270,6 +277,24 @@ def lower(
         outputs.append(buffer)
     inputs = tuple(buffers[n] for n in graph.inputs)
     return nest.Program("loop", graph.name, inputs, tuple(outputs), tuple(steps))
+
+
+def _lower_recurrence(
+    group: Group, buffers: Buffers, written: Buffers, name: str, roads: Roads, taken: set[str]
+) -> Iterator[nest.Step]:
+    """Its body's kernels, repeated, after copies of what is carried first where strides differ."""
+    assert roads.within is not None
+    node, results = group[0], {i: written[n] for i, n in parts_of(group).items()}
+    one = Repeating(node, [buffers[a] for a in node.args], results, taken)
+    for i, operand in enumerate(node.args[: one.op.carried]):
+        wanted, found = one.layout(i), one.operands[i]
+        if found.type.layout != wanted.layout:
+            copied = nest.Buffer(fresh(f"{found.name}_copy", taken), wanted)
+            body = lower_group((copy := _copy(operand, wanted.dtype),), buffers, {copy: copied})
+            yield nest.Kernel(copied.name, loads(*nodes(body)), (copied,), body)
+            one.operands[i] = copied
+    body, layouts = one.body()
+    yield one.repeat(name, lower(body, roads.within(body), layouts, roads))
 
 
 def _lower_call(

@@ -373,7 +373,7 @@ class Extern(LibraryCall):
 
 @op("part")
 class Part(Op):
-    """One result of a library call that has several."""
+    """One result of a call or of a recurrence, which have several."""
 
     number: int
 

@@ -17,7 +17,8 @@ from weft.scalar.nest import Buffer
 from weft.tensor.groups import Groups, Kernel
 from weft.tensor.lower import elements
 from weft.tensor.nests import variables
-from weft.tensor.ops import ALONE, Extern, Map, Reduce, View
+from weft.tensor.ops import ALONE, Map, Reduce, View
+from weft.tensor.recurrence import CALLS
 from weft.tensor.terms import Terms
 
 EXACT = ("maximum", "minimum")  # folds of floats that are equal in any order
@@ -56,7 +57,7 @@ def _rounded(kernel: Kernel, groups: Groups) -> dict[Node, set[frozenset[Node]]]
     found: dict[Node, set[frozenset[Node]]] = defaultdict(set)
     buffers = {n: Buffer(f"t{groups.order[n]}", n.type) for n in kernel.reads}
     depends: dict[Node, frozenset[Node]] = {}
-    for outputs in () if isinstance(first.op, Extern) else alone or [kernel.outputs]:
+    for outputs in () if isinstance(first.op, CALLS) else alone or [kernel.outputs]:
         ranges, wanted = elements(outputs)
         terms = Terms(buffers, ranges)
         for node, index in wanted:

@@ -7,6 +7,7 @@
 5. Index terms read the output's own axes i0, i1, ... alone; a view's are i64, its mask is bool.
 6. A view reads inside its source wherever its mask holds.
 7. Folded axes differ; a scan or scatter has a monoid with a scan; a scalar's value fits its dtype.
+8. The body of a recurrence is valid.
 """
 
 import math
@@ -21,9 +22,12 @@ from weft.scalar.ops import Apply, Axis, Constant, Symbol, evaluate_term
 from weft.scalar.resize import at_some_sizes
 from weft.tensor import ops
 from weft.tensor.ops import Input, Shape, View, box, position
+from weft.tensor.recurrence import Recurrence
 from weft.tensor.rules_view import axes_of
 
-TENSOR_OPS = tuple(cls for cls in OPS.values() if cls.__module__ == ops.__name__)
+TENSOR_OPS = tuple(
+    cls for cls in OPS.values() if cls.__module__ in (ops.__name__, Recurrence.__module__)
+)
 POINTS = 1 << 20  # most positions at which an index without proved bounds is evaluated
 
 
@@ -92,6 +96,8 @@ def check_attributes(node: Node, graph: Graph) -> None:
         require(op.monoid.scan is not None, f"{op.monoid} is not a monoid of scans")
         has = 1 + op.monoid.indexed
         require(0 <= op.result < has, f"{op.monoid} has {has} results, no {op.result}")
+    if isinstance(op, Recurrence):
+        verify(op.body)
     if isinstance(op, ops.Sort):
         extent = node.args[0].type.shape[op.axis]
         few = isinstance(extent, Symbolic) or op.first <= extent

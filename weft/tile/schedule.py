@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from weft.core.errors import WeftError, choice
 from weft.core.passes import Passes, numbered
@@ -108,6 +108,14 @@ def schedule_for(
     left = {known[choice("pass to leave out", alias, known)] for alias in left_out}
     left |= {name for name in names if name[4:] in MERGES and not merges}
     return Schedule(*(tuple(p for p in part if p[0] not in left) for part in parts))
+
+
+def check_repeats(program: Any, target: CPU | GPU) -> None:
+    """WeftError for repeated kernels on a GPU, whose operands are whole buffers."""
+    repeats = program.repeats if isinstance(program, Program) else ()
+    if isinstance(target, GPU) and repeats:
+        told = f"repeat {repeats[0].name}: kernels are repeated on CPUs alone"
+        raise WeftError(f"{told}; start from the tensor level, where it is unrolled")
 
 
 def check_machine(program: Program, target: CPU | GPU) -> None:

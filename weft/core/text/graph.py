@@ -4,17 +4,23 @@ program tensor main
 input x: f32[16,64]
 v0 = map{multiply}(x, 2.0): f32[16,64]
 output v0
+
+Under a node whose op has a body, that graph's own lines follow, indented.
 """
 
 import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from itertools import count
 from typing import NoReturn
 
-from weft.core.node import OPS, Graph, Node
+from weft.core.node import OPS, Graph, Node, Op
 from weft.core.text.cursor import WORDS, Cursor, Line, is_identifier, show_literal, show_name
 from weft.core.text.level import Level, Ref, Scope, make_node, read_op, show_op
 
 UNNAMED = re.compile(r"v\d+")
+INDENT = 4
 
 
 def show_graph(level: Level, graph: Graph) -> str:
@@ -27,8 +33,16 @@ def show_graph(level: Level, graph: Graph) -> str:
             continue
         show = level.forms.show.get(node.op.name, show_op)
         lines.append(f"{ref(node)} = {show(node, ref)}: {node.type}")
+        for body in bodies(node.op):
+            lines += [" " * INDENT + line for line in show_graph(level, body).splitlines()[1:]]
     lines.append(f"output {', '.join(map(ref, graph.outputs))}")
     return "\n".join(lines) + "\n"
+
+
+def bodies(op: Op) -> Iterator[Graph]:
+    """The graphs that an op has as attributes."""
+    values = (getattr(op, f.name) for f in fields(op))  # type: ignore[arg-type]
+    return (value for value in values if isinstance(value, Graph))
 
 
 def _refs(graph: Graph) -> Ref:
@@ -69,11 +83,18 @@ def identifier(name: str) -> str:
 
 
 class GraphScope(Scope):
-    """The nodes so far, by name."""
+    """The nodes so far, by name, and the lines that are indented under the one that is read."""
 
     def __init__(self, level: Level) -> None:
         self.level = level
         self.nodes: dict[str, Node] = {}
+        self.below: list[Line] = []
+
+    def body(self, cursor: Cursor) -> Graph:
+        if not self.below:
+            cursor.fail("the line needs the lines of its body under it, indented")
+        inside, self.below = self.below, []
+        return read_graph(self.level, "body", inside)
 
     def operand(self, cursor: Cursor) -> Node:
         if cursor.at_literal():
@@ -93,27 +114,39 @@ class GraphScope(Scope):
         return read_op(cursor, self)
 
 
-def read_graph(level: Level, name: str, lines: list[Line]) -> Graph:
-    scope = GraphScope(level)
+def read_graph(level: Level, name: str, given: list[Line]) -> Graph:
+    scope, lines = GraphScope(level), deque(given)
     inputs: list[Node] = []
     names: dict[Node, str] = {}
-    for i, line in enumerate(lines):
-        cursor = Cursor(line)
-        if line.indent:
+    while lines:
+        cursor = Cursor(lines.popleft())
+        if cursor.line.indent:
             cursor.fail("unexpected indentation")
         if cursor.peek() == "output" and cursor.peek(1) != "=":
             cursor.expect("output")
             outputs = cursor.listed(lambda c=cursor: scope.operand(c), "")
-            if lines[i + 1 :]:
-                Cursor(lines[i + 1]).fail("a line after the output line")
+            if lines:
+                Cursor(lines[0]).fail("a line after the output line")
             return Graph(level.word, name, tuple(inputs), outputs, names)
         if cursor.peek() == "input" and cursor.at_name(1):
             inputs.append(_read_input(cursor, scope))
         else:
+            scope.below = indented(lines)
             defined, node = _read_node(cursor, scope)
+            if scope.below:
+                Cursor(scope.below[0]).fail("unexpected indentation")
             if not UNNAMED.fullmatch(defined):
                 names[node] = defined
-    return no_output(lines)
+    return no_output(given)
+
+
+def indented(lines: deque[Line]) -> list[Line]:
+    """Takes the next lines that are indented, as they are without that."""
+    found: list[Line] = []
+    while lines and lines[0].indent:
+        found.append(lines.popleft())
+    first = found[0].indent if found else 0
+    return [replace(line, text=line.text[first:]) for line in found]
 
 
 def no_output(lines: list[Line]) -> NoReturn:

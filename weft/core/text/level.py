@@ -18,7 +18,7 @@ from typing import Any
 
 from weft.core.arguments import Arguments
 from weft.core.errors import VerifyError
-from weft.core.node import OPS, Node, Op, declared_in, make
+from weft.core.node import OPS, Graph, Node, Op, declared_in, make
 from weft.core.text.cursor import READ_SIZE, Cursor, Line, show_number, show_string
 from weft.core.types import DType, TensorType
 
@@ -91,6 +91,10 @@ class Scope:
         """Reads the name of a buffer; only loop nests have buffers."""
         cursor.expected("an attribute, not a buffer")
 
+    def body(self, cursor: Cursor) -> Graph:
+        """Reads the graph under a line; only graphs have graphs inside."""
+        cursor.expected("an op without a body")
+
 
 @dataclass(frozen=True)
 class Codec:
@@ -145,12 +149,12 @@ def show_attribute(value: Any) -> str:
 def show_attributes(op: Op) -> str:
     """Prints the fields that differ from their defaults, as in {sum, axes=(2,)}.
 
-    The first field has no name, unless it is a tuple.
+    The first field has no name, unless it is a tuple. A graph stands under the line.
     """
     items: list[str] = []
     for i, f in enumerate(fields(op)):  # type: ignore[arg-type]
         value = getattr(op, f.name)
-        if repr(value) != repr(f.default):
+        if not isinstance(value, Graph) and repr(value) != repr(f.default):
             bare = i == 0 and not isinstance(value, tuple)
             items.append(("" if bare else f"{f.name}=") + show_attribute(value))
     return "{" + ", ".join(items) + "}" if items else ""
@@ -193,6 +197,9 @@ def read_attributes(cursor: Cursor, cls: type[Op], scope: Scope) -> Op:
 
     if cursor.accept("{"):
         cursor.listed(item, "}")
+    for name in declared:
+        if _hints(cls)[name] is Graph:
+            values[name] = scope.body(cursor)
     for name, f in declared.items():
         if name not in values and f.default is MISSING:
             cursor.fail(f"{cls.name} needs attribute {name}")

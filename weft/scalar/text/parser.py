@@ -7,13 +7,14 @@ A let only names a term: statements hold the terms themselves, the same nodes th
 from collections import deque
 
 from weft.core.text.cursor import Cursor, Line
-from weft.core.text.graph import no_output
+from weft.core.text.graph import indented, no_output
 from weft.core.text.level import Level, make_node, read_arguments
 from weft.core.types import ScalarType
 from weft.scalar.blocks import combining
 from weft.scalar.monoid import MONOIDS
-from weft.scalar.nest import ROLES, Block, Buffer, Call, Fold, For, Kernel, Program, Stmt
+from weft.scalar.nest import ROLES, Block, Buffer, Call, Fold, For, Kernel, Program, Step, Stmt
 from weft.scalar.ops import Axis, Symbol
+from weft.scalar.repeat import Repeat, Slice
 from weft.scalar.text.printer import show_nest
 from weft.scalar.text.statements import NEST_FORMS, Loop, NestScope, read_buffer, read_statement
 
@@ -21,7 +22,7 @@ from weft.scalar.text.statements import NEST_FORMS, Loop, NestScope, read_buffer
 def _starts_step(line: Line) -> bool:
     """A kernel, call or output line, which ends the kernel above it."""
     word, _, rest = line.text.partition(" ")
-    return word in ("kernel", "call", "output") and rest[:1] not in ("=", "<")
+    return word in ("kernel", "call", "repeat", "output") and rest[:1] not in ("=", "<")
 
 
 def _read_block(lines: deque[Line], indent: int, scope: NestScope) -> Block:
@@ -133,10 +134,13 @@ def _read_signature(cursor: Cursor) -> tuple[tuple[Buffer, ...], tuple[Buffer, .
 
 
 class _Buffers:
-    """The buffers of a program up to here: its inputs, then the outputs of its steps."""
+    """The buffers of a program up to here: its inputs, then the outputs of its steps.
 
-    def __init__(self, level: Level) -> None:
-        self.level = level
+    Slices may be read before a repeated kernel writes them.
+    """
+
+    def __init__(self, level: Level, slices: dict[str, Buffer] | None = None) -> None:
+        self.level, self.slices = level, slices or {}
         self.known: dict[str, Buffer] = {}
 
     def add(self, cursor: Cursor, buffers: tuple[Buffer, ...]) -> None:
@@ -146,7 +150,8 @@ class _Buffers:
     def check(self, cursor: Cursor, buffers: tuple[Buffer, ...]) -> None:
         """The buffers are declared, with these types; at the kernel level shapes may differ."""
         for buffer in buffers:
-            known = cursor.look_up("undefined buffer", buffer.name, self.known)
+            either = self.slices | self.known
+            known = cursor.look_up("undefined buffer", buffer.name, either)
             same = known.type.dtype is buffer.type.dtype
             if not same or (self.level.word != "kernel" and str(known.type) != str(buffer.type)):
                 told = f"{buffer.name} is declared {buffer.type} here, but {known.type} before"
@@ -178,6 +183,45 @@ def _read_call(cursor: Cursor, buffers: _Buffers) -> Call:
     return Call(target, arguments, inputs, outputs, reason)
 
 
+def _read_repeat(cursor: Cursor, lines: deque[Line], buffers: _Buffers) -> Repeat:
+    """Read `repeat rnn 24(x: f32[24,8]) -> y: f32[24,8]` and the lines under it."""
+    name, count = cursor.name("the name of what is repeated"), cursor.integer()
+    inputs, outputs = _read_signature(cursor)
+    cursor.end()
+    buffers.check(cursor, inputs)
+    inside, slices, steps = deque(indented(lines)), list[Slice](), list[Kernel]()
+    whole = {b.name: b for b in (*inputs, *outputs)}
+    while inside and inside[0].text.startswith("slice "):
+        slices.append(_read_slice(Cursor(inside.popleft()), whole))
+    within = _Buffers(buffers.level, {s.buffer.name: s.buffer for s in slices})
+    within.add(cursor, inputs)
+    while inside:
+        head = Cursor(inside.popleft())
+        head.expect("kernel")
+        steps.append(_read_kernel(head, inside, within))
+    buffers.add(cursor, outputs)
+    return Repeat(name, count, tuple(slices), inputs, outputs, tuple(steps))
+
+
+def _read_slice(cursor: Cursor, whole: dict[str, Buffer]) -> Slice:
+    """Read `slice h: f32[8] = hs: f32[24,8] from -1 by -1 first h0 last h1`."""
+    cursor.expect("slice")
+    buffer = read_buffer(cursor)
+    cursor.expect("=")
+    of = read_buffer(cursor)
+    cursor.expect("from")
+    at, step = cursor.integer(), cursor.integer() if cursor.accept("by") else 1
+    ends = (
+        cursor.look_up("undefined buffer", cursor.name("a buffer"), whole)
+        if cursor.accept(word)
+        else None
+        for word in ("first", "last")
+    )
+    found = Slice(buffer, whole.get(of.name, of), at, step, *ends)
+    cursor.end()
+    return found
+
+
 def _read_output(cursor: Cursor, buffers: _Buffers) -> Buffer:
     """Read `y`, or `y: f32[4]` where its type is not that of the step that writes it."""
     known = cursor.look_up("undefined buffer", cursor.name("a buffer"), buffers.known)
@@ -191,7 +235,7 @@ def _read_output(cursor: Cursor, buffers: _Buffers) -> Buffer:
 def read_nest(level: Level, name: str, given: list[Line]) -> Program:
     lines, buffers = deque(given), _Buffers(level)
     inputs: list[Buffer] = []
-    steps: list[Kernel | Call] = []
+    steps: list[Step] = []
     while lines:
         cursor = Cursor(lines.popleft())
         if cursor.line.indent:
@@ -202,6 +246,8 @@ def read_nest(level: Level, name: str, given: list[Line]) -> Program:
             buffers.add(cursor, (inputs[-1],))
         elif cursor.accept("kernel"):
             steps.append(_read_kernel(cursor, lines, buffers))
+        elif cursor.accept("repeat"):
+            steps.append(_read_repeat(cursor, lines, buffers))
         elif cursor.accept("call"):
             steps.append(_read_call(cursor, buffers))
         elif cursor.accept("output"):
@@ -210,7 +256,7 @@ def read_nest(level: Level, name: str, given: list[Line]) -> Program:
                 Cursor(lines[0]).fail("a line after the output line")
             return Program(level.word, name, tuple(inputs), outputs, tuple(steps))
         else:
-            cursor.expected("input, kernel, call or output")
+            cursor.expected("input, kernel, call, repeat or output")
     return no_output(given)
 
 

@@ -13,6 +13,7 @@ from weft.core.text.level import Forms, Level
 from weft.scalar import nest
 from weft.scalar.blocks import locals_in, loops_in
 from weft.scalar.placing import place
+from weft.scalar.repeat import Repeat
 from weft.scalar.text.statements import NEST_FORMS, infer_fold, is_default_place, show_how
 from weft.scalar.text.terms import is_inline, show_call, show_term
 from weft.scalar.updates import is_product
@@ -25,8 +26,7 @@ def show_nest(level: Level, program: nest.Program) -> str:
     lines += [f"input {show_buffer(b)}" for b in program.inputs]
     declared = {b.name: b for b in program.inputs}
     for step in program.steps:
-        shown = _show_call(step) if isinstance(step, nest.Call) else show_kernel(step, level.forms)
-        lines += ["", *shown]
+        lines += ["", *_show_step(step, level.forms)]
         declared |= {b.name: b for b in step.outputs}
     known = {*declared.values()}
     told = (show_name(b.name) if b in known else show_buffer(b) for b in program.outputs)
@@ -41,6 +41,26 @@ def _show_signature(inputs: Iterable[nest.Buffer], outputs: tuple[nest.Buffer, .
     results = ", ".join(map(show_buffer, outputs))
     results = results if len(outputs) == 1 else f"({results})"
     return f"({', '.join(map(show_buffer, inputs))}) -> {results}"
+
+
+def _show_step(step: nest.Step, forms: Forms) -> list[str]:
+    if isinstance(step, nest.Call):
+        return _show_call(step)
+    return _show_repeat(step, forms) if isinstance(step, Repeat) else show_kernel(step, forms)
+
+
+def _show_repeat(repeat: Repeat, forms: Forms) -> list[str]:
+    head = f"repeat {show_name(repeat.name)} {repeat.count}"
+    lines = [head + _show_signature(repeat.inputs, repeat.outputs)]
+    for s in repeat.slices:
+        by = f" by {s.step}" if s.step != 1 else ""
+        ends = (("first", s.first), ("last", s.last))
+        ends = "".join(f" {word} {show_name(b.name)}" for word, b in ends if b is not None)
+        text = f"slice {show_buffer(s.buffer)} = {show_buffer(s.whole)} from {s.at}{by}{ends}"
+        lines.append(INDENT + text)
+    for kernel in repeat.steps:
+        lines += ["", *(INDENT + line for line in show_kernel(kernel, forms))]
+    return lines
 
 
 def _show_call(call: nest.Call) -> list[str]:

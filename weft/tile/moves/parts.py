@@ -30,7 +30,7 @@ GROUP = 33  # totals that one thread scans: odd, so that threads meet in no bank
 
 def split_kernels(program: Program, split: Callable[[Kernel, set[str]], list[Kernel]]) -> Program:
     """The program with each kernel split, given the names that are taken: those of all."""
-    names = {b.name for s in program.steps for b in (*s.inputs, *s.outputs)}
+    names = {b.name for b in program.buffers()}
     names.update(k.name for k in program.kernels)
     return program.expand_kernels(lambda kernel: split(kernel, names))
 

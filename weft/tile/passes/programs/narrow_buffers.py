@@ -11,7 +11,7 @@ from dataclasses import replace
 from weft.core.node import Node, make
 from weft.core.types import DType, bf16, f16
 from weft.scalar.blocks import map_each, nodes, rewrite_block
-from weft.scalar.nest import Block, Buffer, Call, Kernel, Load, Program, Store, walk
+from weft.scalar.nest import Block, Buffer, Kernel, Load, Program, Store, walk
 from weft.scalar.ops import CASTS, apply, function_of, value_of
 
 ROUNDED: dict[str | None, DType] = {"round_bf16": bf16, "round_f16": f16}
@@ -21,7 +21,9 @@ EXACT = (0.0, float("inf"), float("-inf"))  # in 16 bits
 def narrow_buffers(program: Program) -> Program:
     """Narrow every buffer between kernels that only rounded values are stored to."""
     fixed = {b.name for b in (*program.inputs, *program.outputs)}
-    fixed |= {b.name for s in program.steps if isinstance(s, Call) for b in (*s.inputs, *s.outputs)}
+    plain = [s for s in program.steps if isinstance(s, Kernel)]
+    others = [s for s in (*program.steps, *program.each) if s not in plain]
+    fixed |= {b.name for s in others for b in (*s.inputs, *s.outputs)}
     found: dict[str, set[DType | None]] = {}
     for kernel in program.kernels:
         for stmt in walk(kernel.body):

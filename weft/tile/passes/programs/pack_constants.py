@@ -34,7 +34,7 @@ FILLED = 1.25  # times as many columns as there are at most lie in panels that f
 def pack_constants(program: Program, constants: Collection[int], target: Machine) -> Program:
     """Pack for every contraction that the CPU schedule will block."""
     known = {program.inputs[i].name for i in constants}
-    names = {b.name for s in program.steps for b in (*s.inputs, *s.outputs)}
+    names = {b.name for b in program.buffers()}
 
     def one(kernel: Kernel) -> list[Kernel]:
         is_known = all(b.name in known for b in kernel.inputs)

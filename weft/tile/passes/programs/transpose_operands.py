@@ -29,7 +29,7 @@ COPY = 2  # vector instructions in the time that an element takes to be copied
 
 def transpose_operands(program: Program, target: Machine) -> Program:
     """Transpose where that and dot products together are faster than panels."""
-    names = {b.name for s in program.steps for b in (*s.inputs, *s.outputs)}
+    names = {b.name for b in program.buffers()}
 
     def one(kernel: Kernel) -> list[Kernel]:
         copies, changed = list[Kernel](), stored_in(kernel.body)
