@@ -31,6 +31,7 @@ from weft.frontend.graph import Captured, Runner
 from weft.frontend.keep import partition
 from weft.frontend.lists import Lists, handed_over, items, without_lists
 from weft.frontend.randoms import Draws
+from weft.frontend.scans import own_scan_gradients
 from weft.frontend.schema import core_decompositions
 from weft.frontend.specialise import FX, GraphProgram, Session
 from weft.frontend.stored_gradients import Halves, restored
@@ -108,7 +109,8 @@ def _through_autograd(
         partition_fn=partition,
         decompositions={**core_decompositions(), **randoms},
     )
-    with in_training(inputs, session.strict), halves.noted() if halves else nullcontext():
+    own = in_training(inputs, session.strict), own_scan_gradients()
+    with own[0], own[1], halves.noted() if halves else nullcontext():
         return through(graph, inputs)
 
 

@@ -37,6 +37,7 @@ from weft.frontend.floats import is_free
 from weft.frontend.graph import CONSTANTS, Captured, Geometry, Leaf, Values, modes
 from weft.frontend.lines import innermost_line
 from weft.frontend.parts import FX
+from weft.frontend.scans import scan_op, scanned
 from weft.frontend.torch_level import type_of
 from weft.frontend.tracer import Tracer
 from weft.scalar.resize import sizes_of, with_sizes
@@ -188,6 +189,8 @@ class _Steps(torch.fx.Interpreter):
         if n.target is CUSTOM and self.tracer.differentiates:
             args, kwargs = self.fetch_args_kwargs_from_env(n)
             return custom(self.tracer, partial(_Steps, tracer=self.tracer), *args, **kwargs)
+        if n.target is scan_op:
+            return scanned(self.tracer, *self.fetch_args_kwargs_from_env(n)[0])
         if isinstance(n.target, HigherOrderOperator):
             raise CaptureError(f"{n.target} is an operator whose bodies alone are compiled")
         taken = [a for a in n.all_input_nodes if a in self.opaque] if self.opaque else []

@@ -79,10 +79,11 @@ def in_training(inputs: Sequence[Any], native: bool) -> Generator[None]:
     devices = {t.device.type for t in inputs if isinstance(t, torch.Tensor)}
     if native or devices - {"cpu"}:
         mkldnn = switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False)
-        with mkldnn, recurrent(), whole_ops(), sdpa_kernel(SDPBackend.MATH):
+        with mkldnn, recurrent(True), whole_ops(), sdpa_kernel(SDPBackend.MATH):
             yield
     else:
-        with recurrent(), whole_ops(), sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
+        kernels = sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])
+        with recurrent(True), whole_ops(), kernels:
             yield
 
 
@@ -92,5 +93,5 @@ def tracing(tracer: Tracer) -> Generator[None]:
     mha = torch.backends.mha
     plain = switched(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False)
     fakes = tracer.fake_mode, tracer.dispatcher()
-    with plain, whole_ops(), fakes[0], fakes[1], tracer, Composites(tracer):
+    with plain, whole_ops(), recurrent(False), fakes[0], fakes[1], tracer, Composites(tracer):
         yield

@@ -35,6 +35,11 @@ OPEN = (2, MOST)
 _known: WeakKeyDictionary[Any, dict[str, Node]] = WeakKeyDictionary()  # by ShapeEnv
 
 
+def is_symbolic(size: Any) -> bool:
+    """Whether no guard has made a number of it."""
+    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
+
+
 def extent(value: Any) -> Any:
     """An int, or the Size of a SymInt; CaptureError for one that weft has no terms for."""
     if not isinstance(value, torch.SymInt):

@@ -20,7 +20,7 @@ from torch.utils._sympy.numbers import int_oo
 
 from weft.core.errors import WeftError, choice
 from weft.frontend.capture import Name
-from weft.frontend.extents import MOST, OPEN
+from weft.frontend.extents import MOST, OPEN, is_symbolic
 from weft.frontend.parts import FX
 
 Range = tuple[int, int]
@@ -130,11 +130,6 @@ def hold(graph: FX, examples: Sequence[Any], names: Sequence[Name]) -> list[tupl
     for size, (low, high), _ in sizes:  # once all are checked, for each may narrow the others
         bool(max(low, OPEN[0]) <= size <= high)
     return [(size, what) for size, (low, high), what in sizes if low < high and is_symbolic(size)]
-
-
-def is_symbolic(size: Any) -> bool:
-    """Whether no guard has made a number of it."""
-    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
 
 
 def _check(size: Any, ends: Range, what: str) -> None:

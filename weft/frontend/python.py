@@ -41,9 +41,11 @@ from weft.core.errors import CaptureError, WeftError
 from weft.frontend.autograd import graph_backend
 from weft.frontend.capture import Name
 from weft.frontend.composites import switched
+from weft.frontend.extents import is_symbolic
 from weft.frontend.lines import innermost_line
 from weft.frontend.parts import FX
-from weft.frontend.promises import MARKED, hold, is_symbolic
+from weft.frontend.promises import MARKED, hold
+from weft.frontend.recurrent import recurrent
 from weft.frontend.specialise import GraphProgram, Session
 from weft.frontend.whole_steps import whole_steps
 
@@ -237,7 +239,7 @@ class _Converter:
             MARKED.set({})  # its other inputs have sizes that are numbers still
         refuse, known = frames.session.refuse, len(graph_break_reasons)
         ours = dynamo.config.patch(settings(**SOUND, **OWN))
-        with ours, uncollected(), silent("_dynamo"), silent("_subclasses"):
+        with ours, uncollected(), recurrent(False), silent("_dynamo"), silent("_subclasses"):
             try:
                 with whole_steps() as whole:
                     try:

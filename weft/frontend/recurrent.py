@@ -11,14 +11,17 @@ every two steps. GRUs and plain layers, which eager takes apart itself, are; up 
 # This file reaches into torch: its decompositions have no public names for all of it.
 # pyright: reportPrivateUsage=false
 
+import inspect
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch._decomp import decomposition_table, decompositions
 
 from weft.core.errors import CaptureError
+from weft.frontend.extents import is_symbolic
 
 LONGEST = 128  # steps of one graph: a minute of compilation
 
@@ -30,15 +33,15 @@ _plain, _choose = decompositions._rnn_helper, decompositions.select_one_layer_ls
 
 
 @contextmanager
-def recurrent() -> Generator[None]:
-    """As weft takes recurrent layers apart in training; Inductor's way is torch's own."""
-    decompositions.select_one_layer_lstm_function = _chosen
+def recurrent(trains: bool) -> Generator[None]:
+    """As weft takes recurrent layers apart; Inductor's way is torch's own."""
+    before = decompositions.select_one_layer_lstm_function, decompositions._rnn_helper
+    decompositions.select_one_layer_lstm_function = _chosen if trains else _choose
     decompositions._rnn_helper = _of_limited_length
     try:
         yield
     finally:
-        decompositions.select_one_layer_lstm_function = _choose
-        decompositions._rnn_helper = dropping
+        decompositions.select_one_layer_lstm_function, decompositions._rnn_helper = before
 
 
 def in_parts(function: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
@@ -69,12 +72,53 @@ def dropping(
 
 
 def _of_limited_length(x: Any, hidden: Any, params: Any, biases: bool, *rest: Any) -> Any:
-    steps = len(hidden) * x.shape[1 if x.dim() == 3 and rest[-2] else 0]
-    if rest[-1] is not _library_layer and steps > LONGEST:
+    *how, layer = rest
+    loop = _as_loop(layer)
+    if loop is layer is not _library_layer:
+        check_length(len(hidden) * x.shape[1 if x.dim() == 3 and rest[-2] else 0])
+    return dropping(x, hidden, params, biases, *how, loop)
+
+
+def check_length(steps: Any) -> None:
+    """CaptureError for more steps than are taken apart."""
+    if steps > LONGEST:
         raise CaptureError(
             f"a recurrent layer takes {steps} steps, more than the {LONGEST} at most"
         )
-    return dropping(x, hidden, params, biases, *rest)
+
+
+def _as_loop(layer: Layer) -> Layer:
+    """A layer of torch's decompositions as one operator, where that is known."""
+    if layer is decompositions.one_layer_lstm:
+        return partial(_loop, "lstm", layer)
+    if not isinstance(layer, partial) or layer.func is not decompositions.one_layer_rnn:
+        return layer
+    function = layer.keywords["hidden_fn"]
+    held = inspect.getclosurevars(function).nonlocals.get("nonlinearity")
+    kinds = {torch.tanh: "rnn_tanh", torch.relu: "rnn_relu"}
+    kind = "gru" if function is decompositions.gru_cell else kinds.get(held)  # type: ignore[arg-type]
+    return layer if kind is None else partial(_loop, kind, layer)
+
+
+def _loop(
+    kind: str, plain: Layer, x: torch.Tensor, hidden: Any, params: Any, biases: bool, **how: Any
+) -> tuple[torch.Tensor, Any]:
+    """One layer in one direction; x is [time, batch, features], the state [batch, hidden]."""
+    inputs, own, *rest = params
+    both = rest[:2] if biases else (None, torch.zeros_like(own[:, 0]))
+    state = torch.cat(hidden, 1) if kind == "lstm" else hidden
+    tensors, steps = [x, state, *params], x.shape[0]
+    several = {t.dtype for t in tensors} != {x.dtype} or torch.is_autocast_enabled(x.device.type)
+    known = not is_symbolic(steps) and steps and len(rest) == 2 * biases  # no projections
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore
+    if several or not known or transformed:
+        check_length(steps)
+        return plain(x, hidden, params, biases, **how)
+    gates, reverse = torch.nn.functional.linear(x, inputs, both[0]), how.get("reverse", False)
+    hs = torch.ops.weft.recurrent_layer(gates, state, own, both[1], kind, reverse)
+    last = hs[0 if reverse else -1]
+    size = own.shape[1]
+    return (hs[..., :size], last.split(size, 1)) if kind == "lstm" else (hs, last)
 
 
 def _chosen(x: torch.Tensor, hidden: Any, params: Sequence[Sequence[torch.Tensor]]) -> Layer:

@@ -153,11 +153,15 @@ class Tracer(TorchDispatchMode):
             value = make(Part(i), whole) if several else whole
             self.names.setdefault(value, f"{name}_{i}" if several else name)
             values.append(value := self._stopped(value, fake) if self._stops(op) else value)
-            self.fakes[value] = fake
-            self.refs.setdefault(id(fake), Ref(fake, Storage(), value))
+            self.hold(fake, value)
         if random:
             self.draw = next(v for v in values if v is not None)
         return values
+
+    def hold(self, fake: torch.Tensor, value: Node) -> None:
+        """Note what a fresh tensor of the program is in the graph."""
+        self.fakes[value] = fake
+        self.refs.setdefault(id(fake), Ref(fake, Storage(), value))
 
     def emit(self, op: OpOverload, *args: Any, index: int = 0, **kwargs: Any) -> Node:
         """A node on values rather than tensors; returns its result number `index`."""
@@ -170,8 +174,6 @@ class Tracer(TorchDispatchMode):
         self.through = before
         assert value is not None
         return value
-
-    # What has no gradient
 
     def _stops(self, op: OpOverload) -> bool:
         """Whether no gradient passes to what the program computes now."""
@@ -248,8 +250,6 @@ class Tracer(TorchDispatchMode):
     def _lift(self, real: torch.Tensor) -> Ref:
         """A tensor that is neither input nor result: a literal of the program."""
         return self.refs.setdefault(id(real), self.placeholder(real, "constant", tensor=real))
-
-    # Kinds of call
 
     def _literal(self, real: torch.Tensor) -> torch.Tensor:
         """torch.tensor(...) inside the program: a fresh tensor of known numbers."""

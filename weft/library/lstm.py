@@ -9,12 +9,14 @@ eager calls on CPUs, for programs without a grad mode; its workspace has a size 
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore
+
+from weft.library.recurrent import recurrent_layer, taken_apart
 
 aten = torch.ops.aten
 LSTM = 2  # as oneDNN counts kinds of layers
@@ -65,8 +67,21 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.how = inputs[7:]
 
 
+def _in_steps(reverse: bool, biases: bool, *given: Tensor) -> tuple[Tensor, ...]:
+    """The layer in operators that have gradients."""
+    x, w_ih, w_hh, b_ih, b_hh, h, c = given
+    gates, hidden = torch.nn.functional.linear(x, w_ih, b_ih), h.shape[2]
+    state = torch.cat((h, c), 2).squeeze(0)
+    states = recurrent_layer(gates, state, w_hh, b_hh, "lstm", reverse)
+    h, c = states[0 if reverse else -1].unsqueeze(0).split(hidden, 2)
+    return states[..., :hidden], h, c
+
+
 def _backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
     *given, workspace = ctx.saved_tensors
+    if torch.is_grad_enabled():  # a second derivative may follow
+        again = partial(_in_steps, *ctx.how)
+        return *taken_apart(again, given[:7], gradients[:3]), None, None
     found = torch.ops.weft.lstm_layer_backward(*given, *gradients[:3], *ctx.how, workspace)
     return *(g.to(t.dtype) for g, t in zip(found, given, strict=False)), None, None
 
