@@ -23,7 +23,7 @@ with uncollected():  # modules stay, Dynamo's as well
     from weft.core.node import Graph, Node
     from weft.core.passes import PassLog
     from weft.core.text import located
-    from weft.explain.work import work_of
+    from weft.explain.work import Work, work_of
     from weft.frontend import autograd
     from weft.frontend.graph import Captured, Known, Runner
     from weft.frontend.python import Frames
@@ -49,7 +49,7 @@ with uncollected():  # modules stay, Dynamo's as well
     from weft.runtime.cache import Cache
     from weft.runtime.report import Report, merged
     from weft.runtime.tlparse import trace
-    from weft.scalar.nest import Program
+    from weft.scalar.nest import Program, Rows
     from weft.scalar.ops import Symbol
     from weft.scalar.resize import (
         at_shapes,
@@ -57,8 +57,10 @@ with uncollected():  # modules stay, Dynamo's as well
         hints_of,
         sizes_in,
         sizes_of,
+        sizes_of_rows,
         with_hints,
     )
+    from weft.scalar.rows import at_mean
     from weft.targets.cpu import CPU
     from weft.targets.gpu import GPU
     from weft.text import parse_program
@@ -137,9 +139,16 @@ def emitted_of(levels: Levels, options: Options, writes: Collection[int] = ()) -
     unique, made = levels.unique, levels.made
     program = unique.full if unique else made.get("tile", made["kernel"])
     first = (unique.program if unique else program).kernels
-    price = price_for(find_target(options.target), levels.sizes, 0)
+    sizes = *levels.sizes, *sizes_of_rows(program)
+    price = price_for(find_target(options.target), sizes, 0)
     priced, work = {k.name: price(k.body) for k in first}, {k.name: work_of(k) for k in first}
     facts = (unique.all(priced), unique.all(work), unique.starts) if unique else (priced, work, {})
+    for step in program.steps:
+        if isinstance(step, Rows):
+            usual, count = at_mean(step), len(step.rows)
+            launch = find_target(options.target).launch_us
+            facts[0][step.name] = launch + count * (price(usual.body) - launch)
+            facts[1][step.name] = Work(*(count * n for n in work_of(usual)))
     texts = levels.symbols, levels.sources, levels.launches
     final = {levels.symbols[k.name]: k for k in made["kernel"].kernels}
     bodies = {name: final[symbol] for name, symbol in levels.symbols.items() if symbol in final}

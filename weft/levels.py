@@ -25,6 +25,7 @@ from weft.scalar.choices import Choices, Chooser
 from weft.scalar.nest import Block, Kernel, Program
 from weft.scalar.reach import counted
 from weft.scalar.resize import hints_of, sizes_of, with_hints
+from weft.scalar.rows import expanded
 from weft.scalar.sizes import Size
 from weft.scalar.structure import Unique, is_same
 from weft.search.search import kept_once, search
@@ -147,11 +148,12 @@ def on_program(
 def plain_loops(start: Any, target: CPU | GPU) -> Any:
     """The program; a user's loops then count from 0 by one, as passes know them.
 
-    WeftError where the target cannot run it.
+    A GPU has a launch for each row of a kernel. WeftError where it cannot run the program.
     """
     check_repeats(start, target)
     if start.level != "loop":
         return start
+    start = expanded(start) if isinstance(target, GPU) else start
     return start.map_kernels("loop", lambda k: replace(k, body=counted(k.body)))
 
 

@@ -29,6 +29,7 @@ from weft.options import Options, find_target
 from weft.scalar.nest import Buffer, Kernel, Program
 from weft.scalar.ops import constant
 from weft.scalar.resize import sizes_of, with_sizes
+from weft.scalar.rows import expanded
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def checker(
         held = {b.name: value.detach().cpu() for b, value in values.items()}
         sizes = zip(sizes_of(program).values(), map(constant, numbers), strict=True)
         nests = with_sizes(program, dict(sizes))
-        return [r for kernels in by_output(nests) for r in results_of(kernels, held)]
+        return [r for kernels in by_output(expanded(nests)) for r in results_of(kernels, held)]
 
     return check
 

@@ -136,11 +136,14 @@ def measurement_json(found: Measurement) -> dict[str, Any]:
     return facts
 
 
+REPORTED = ("name", "rows", "predicted_us", "measured_us", "flops", "bytes")
+
+
 def report_json(compiled: Compiled) -> dict[str, Any]:
     report = compiled.report
     return {
         "kernels": [
-            {n: getattr(k, n) for n in ("name", "predicted_us", "measured_us", "flops", "bytes")}
+            {n: getattr(k, n) for n in REPORTED}
             | ({**asdict(k.launch), "percent_of_peak": k.percent_of_peak} if k.launch else {})
             for k in report.kernels
         ],
@@ -184,7 +187,7 @@ def report_tables(title: str, compiled: Compiled, foretold: bool = False) -> lis
     on_gpu = any(k.launch is not None for k in report.kernels)
     columns = ["", "kernel", "predicted µs", "measured µs", *(LAUNCH_COLUMNS * on_gpu)]
     kernels = [
-        [str(i), k.name, microseconds(k.predicted_us), microseconds(k.measured_us),
+        [str(i), titled(k), microseconds(k.predicted_us), microseconds(k.measured_us),
          *(launch_cells(k) * on_gpu)]
         for i, k in enumerate(report.kernels)
     ]  # fmt: skip
@@ -205,6 +208,10 @@ def report_tables(title: str, compiled: Compiled, foretold: bool = False) -> lis
     title = f"{how}: {count}; {report.arena_bytes} bytes of arena"
     parts.append(table(title, ["stage", "s"], stages))
     return parts
+
+
+def titled(kernel: KernelReport) -> str:
+    return kernel.name + (f" ({kernel.rows} rows)" if kernel.rows > 1 else "")
 
 
 LAUNCH_COLUMNS = (

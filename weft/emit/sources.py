@@ -13,6 +13,7 @@ from weft.emit.gpu import Launch, emit_gpu
 from weft.emit.languages import LANGUAGES
 from weft.emit.spelling import Names
 from weft.scalar.nest import Kernel
+from weft.scalar.resize import sizes_of
 from weft.scalar.text.printer import show_kernel
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
@@ -28,7 +29,8 @@ def sources_of(made: Mapping[str, Any], target: CPU | GPU, sizes: Sequence[str] 
     kernels, names = made["kernel"].kernels, Names()
     symbols = {k.name: names.of(f"k_{k.name}") for k in kernels}
     if isinstance(target, CPU):
-        texts = {symbols[k.name]: emit_kernel(k, symbols[k.name], sizes) for k in kernels}
+        order = {k.name: sizes or [*sizes_of(k)] for k in kernels}  # those of rows, else
+        texts = {symbols[k.name]: emit_kernel(k, symbols[k.name], order[k.name]) for k in kernels}
         return symbols, texts, {}
     nests = made["loop"].kernels if "loop" in made else ()
     meant, language = {k.name: show_kernel(k) for k in nests}, LANGUAGES[target.language]

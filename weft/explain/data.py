@@ -21,7 +21,7 @@ from weft.explain.record import Recording
 from weft.explain.why import choices, fusions, regions
 from weft.frontend.graph import KNOWN, Known
 from weft.levels import Levels, lower
-from weft.link.program import STAGES, make_spec
+from weft.link.program import STAGES, described, make_spec
 from weft.options import Options, find_target
 from weft.runtime.layout import item_bytes, lay_out
 from weft.runtime.report import KernelReport, Report
@@ -151,7 +151,7 @@ def kernel(k: Any, found: KernelReport | None) -> Json:
     buffers = (*k.inputs, *k.outputs)
     facts: Json = {"launched": found is not None}
     if found is not None:
-        names = ("symbol", "predicted_us", "measured_us", "flops", "bytes")
+        names = ("symbol", "predicted_us", "measured_us", "flops", "bytes", "rows")
         facts |= {name: getattr(found, name) for name in names}
         facts["launch"] = asdict(found.launch) if found.launch else None
     return {
@@ -171,12 +171,13 @@ def arena(built: Built, levels: Levels, marks: Marks) -> Json:
 
     Sizes that calls decide are those first met.
     """
-    spec = make_spec(driver.emitted_of(levels, built.options, built.launched[0]), *built.launched)
+    emitted = driver.emitted_of(levels, built.options, built.launched[0])
+    spec, told = make_spec(emitted, *built.launched), described(emitted, built.launched[1])
     layout = lay_out(spec)
     known = {b.name: b for b in at_sizes(spec, dict(spec.sizes)).buffers}
-    kernels = iter(built.report.kernels)
+    kernels = iter(told["kernels"][row]["name"] for row in told["runs"])
     steps = [
-        {"kernel": marks.kernels[next(kernels).name], "once": step.once is not None}
+        {"kernel": marks.kernels[next(kernels)], "once": step.once is not None}
         if isinstance(step, Call)
         else {"extern": step.target}
         for step in spec.steps

@@ -15,7 +15,7 @@ from functools import cached_property
 from weft.core.node import Graph, Node, bottom_up
 from weft.explain.record import Recording
 from weft.levels import VERIFY, Levels
-from weft.scalar.nest import Program
+from weft.scalar.nest import Call, Program
 from weft.tensor.groups import Group
 from weft.tensor.ops import Part, Scalar, View
 from weft.tensor.recurrence import CALLS
@@ -109,14 +109,14 @@ class Marks:
         kept = {n for n, b in stored.items() if b in there} | set(graph.inputs)
         made = {b: n for n, b in stored.items()}
         found: dict[Node, dict[int, None]] = {}
-        for kernel in self.program.kernels:
-            outputs = [made[b.name] for b in kernel.outputs if b.name in made]
+        for step in (s for s in self.program.each if not isinstance(s, Call)):
+            outputs = [made[b.name] for b in step.outputs if b.name in made]
             seen: dict[Node, None] = {}
             for root in outputs:
                 below = lambda n, own=outputs: [a for a in n.args if a not in kept or a in own]  # noqa: E731
                 bottom_up(root, seen, lambda _: None, below)
             for node in seen:
-                found.setdefault(node, {})[self.kernels[kernel.name]] = None
+                found.setdefault(node, {})[self.kernels[step.name]] = None
         return {n: tuple(k) for n, k in found.items()}
 
     def of_torch(self, tensor: Names, inside: dict[Node, tuple[int, ...]]) -> None:

@@ -167,7 +167,7 @@ function drawKernels() {
   const launches = list.some((k) => k.launch);
   const columns = ["#", "kernel", "#flop", "#bytes", "#flop/B", "#predicted \u00b5s", ...(timed ? ["#measured \u00b5s"] : []), "#limit \u00b5s", "bound by", ...(launches ? ["#grid", "#block", "#registers"] : [])];
   const rows = list.map((k, n) => ({marks: {"data-k": k.i, title: k.origin.join("\n")}, cells: [
-    String(n), code(k.name), count(k.flops), bytes(k.bytes), k.bytes ? digits(k.flops / k.bytes) : "-", digits(k.predicted_us),
+    String(n), code(k.rows > 1 ? `${k.name} (${k.rows} rows)` : k.name), count(k.flops), bytes(k.bytes), k.bytes ? digits(k.flops / k.bytes) : "-", digits(k.predicted_us),
     ...(timed ? [digits(k.measured_us)] : []), digits(limit(k)), bound(k),
     ...(launches ? [k.launch?.grid, k.launch?.block, k.launch?.registers].map((x) => x === null || x === undefined ? "-" : String(x)) : [])]}));
   const foot = ["", "all", count(sum("flops")), bytes(sum("bytes")), "", digits(sum("predicted_us")), ...(timed ? [digits(sum("measured_us"))] : []), digits(list.reduce((t, k) => t + limit(k), 0)), ""];

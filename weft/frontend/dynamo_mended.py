@@ -9,6 +9,8 @@ it right.
 
 import math
 import operator
+import re
+import sys
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from functools import wraps
@@ -31,6 +33,8 @@ ONCE = {
 }  # fmt: skip
 PYTHON: dict[Any, Any] = {torch.sym_min: min, torch.sym_max: max}  # min(2.5, 2) is an int
 OF = "computed from floats"
+MANAGERS: Any = sys.modules["torch._C._dynamo.guards"]
+MARKING = "add_dimension_marking_guard"
 
 
 def _guard_absent_keys() -> None:
@@ -210,9 +214,49 @@ def _time_no_guards() -> None:
         guards.profile_guard_manager = lambda *_: 0.0  # type: ignore[reportUnknownLambdaType]
 
 
+class _Unmarked:
+    """A manager of guards that takes none on marks."""
+
+    def __init__(self, manager: Any) -> None:
+        self.manager = manager
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.manager, name)
+
+    def add_dimension_marking_guard(self, *_: Any) -> None:
+        return None
+
+
+def _watch_no_marks_of_state() -> None:
+    """Leave out guards that tensors of objects are not marked later, by mark_dynamic and the like.
+
+    For each parameter, gradient and state of an optimiser they take as long as half of what is
+    checked of it. A mark decides no result: the guard on the shape stays, and what is compiled
+    after a mark sees it. Arguments, and tensors that have marks, keep theirs.
+    """
+    plain = getattr(GuardBuilder, "TENSOR_MATCH", None)
+    if plain is None or not hasattr(MANAGERS.GuardManager, MARKING):
+        return
+
+    @wraps(plain)
+    def match(self: Any, guard: Any, value: Any = None) -> None:
+        marked = any(name.endswith("_indices") for name in getattr(self.get(guard), "__dict__", ()))
+        if marked or not re.search(r"[])\w]\.\w", guard.name):
+            return plain(self, guard, value)
+        find = self.get_guard_manager
+        self.get_guard_manager = lambda guard: _Unmarked(find(guard))  # type: ignore[reportUnknownLambdaType]
+        try:
+            plain(self, guard, value)
+        finally:
+            del self.get_guard_manager
+
+    GuardBuilder.TENSOR_MATCH = match
+
+
 _guard_absent_keys()
 _see_new_shapes()
 _keep_what_is_stored()
 _guard_signs_of_zeros()
 _time_no_guards()
 _compute_with_floats()
+_watch_no_marks_of_state()

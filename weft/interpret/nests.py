@@ -20,6 +20,7 @@ from weft.scalar.nest import Fold
 from weft.scalar.ops import ROUNDINGS, SAFE, Apply, Constant, bits, evaluate_term
 from weft.scalar.placing import place
 from weft.scalar.resize import at_shapes
+from weft.scalar.rows import parts
 from weft.scalar.updates import lifted
 
 LIMIT = 1 << 18  # most elements of an array over the open loops: loops run in chunks of that size
@@ -84,7 +85,8 @@ def run(
                 memories.run_call(step, memory)
                 continue
             here = {name: Memory(memory[b.name].data[at:]) for name, (b, at) in places.items()}
-            _Machine(step, memory | here, accesses, widen).block(place(step.body))
+            for kernel in parts(step) if isinstance(step, nest.Rows) else (step,):
+                _Machine(kernel, memory | here, accesses, widen).block(place(kernel.body))
     return [np.array(logical(memory[b.name], b.type)) for b in program.outputs]
 
 

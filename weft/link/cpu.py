@@ -13,6 +13,7 @@ from weft.core.collector import collected
 from weft.link.in_place import in_place
 from weft.link.program import Emitted, Linked, described, make_spec
 from weft.runtime.toolchain import Toolchain, open_toolchain
+from weft.scalar.nest import Call
 from weft.targets.cpu import CPU
 
 
@@ -41,10 +42,11 @@ def link(
     """
     named = in_place(emitted, writes)
     spec = make_spec(emitted, writes, constants, named)
-    kernels = [(k, emitted.symbols[k.name]) for k in emitted.program.kernels]
+    launched = [s for s in emitted.program.each if not isinstance(s, Call)]
+    kernels = [(step, emitted.symbols[step.name]) for step in launched]
     needed = {symbol: emitted.sources[symbol] for _, symbol in kernels}
-    for kernel, symbol in kernels:
-        if any(b.name in named for b in kernel.outputs):  # two operands are one in memory
+    for step, symbol in kernels:
+        if any(b.name in named for b in step.outputs):  # two operands are one in memory
             needed[symbol] = needed[symbol].replace("restrict ", "")
     extra = described(emitted, constants)
     with collected():  # other threads run while this one waits for the C compiler

@@ -13,8 +13,10 @@ from weft.core.node import Node, postorder
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.link.program import Emitted
 from weft.scalar.blocks import combining
-from weft.scalar.nest import Block, Buffer, For, Kernel, Let, Load, Store
+from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Let, Load, Rows, Store, walk
+from weft.scalar.ops import function_of
 from weft.scalar.placing import place
+from weft.scalar.repeat import Row
 from weft.scalar.resize import sizes_of
 from weft.scalar.structure import is_checked
 
@@ -30,7 +32,8 @@ def in_place(emitted: Emitted, writes: Mapping[int, int]) -> dict[str, str]:
     names, steps = Counter(b.name for b in program.outputs), [*enumerate(program.steps)]
     made = {b: n for n, s in reversed(steps) for b in s.outputs}  # the first step that stores it
     read = {b.name: n for n, s in steps for b in s.inputs}  # the last step that does
-    calls = (n for n, s in steps if not isinstance(s, Kernel) or is_checked(s.body))
+    calls = (n for n, s in steps if isinstance(s, Call) or is_checked(_kernel(s).body))
+    kernels = _Kernels(emitted)
     failing = max(calls, default=-1)  # the last step that can fail
     for i, target in writes.items():
         value, into = program.outputs[i], program.inputs[target]
@@ -40,24 +43,62 @@ def in_place(emitted: Emitted, writes: Mapping[int, int]) -> dict[str, str]:
         same = value.type == into.type or value.type.layout == into.type.layout
         same = same and value.type.shape == into.type.shape and value.type.dtype is into.type.dtype
         distinct = 0 not in into.type.layout and into.name not in found.values()
-        kernel, last = program.steps[at], read.get(into.name, at) <= at
-        if same and distinct and last and _early(kernel, value, into, emitted):  # type: ignore[arg-type]
+        last = read.get(into.name, at) <= at
+        if same and distinct and last and kernels.early(program.steps[at], value, into):
             found[value.name] = into.name
     return found
 
 
-def _early(kernel: Kernel, value: Buffer, into: Buffer, emitted: Emitted) -> bool:
-    """Whether the kernel, as it is emitted, reads an element of `into` before it stores it.
+def _kernel(step: Any) -> Kernel:
+    return step.kernel if isinstance(step, Rows) else step
 
-    Not one that is handed an address within its inputs: elements have other numbers there.
+
+class _Kernels:
+    """Whether kernels, as they are emitted, read an element of an input before they store it.
+
+    Not one that is handed an address within its inputs: elements have other numbers there. Of a
+    kernel with rows the row that stores the value is alone to read the input.
     """
-    final = emitted.bodies[kernel.name]
-    written = final.outputs[[b.name for b in kernel.outputs].index(value.name)]
-    places = [n for n, b in enumerate(kernel.inputs) if b.name == into.name]
-    read = [final.inputs[n] for n in places]
-    if any(emitted.starts.get(kernel.name, ())) or any(combining(final.body)) or len(read) > 1:
-        return False
-    return not read or _in_order(place(final.body), read[0], written)
+
+    def __init__(self, emitted: Emitted) -> None:
+        self.emitted = emitted
+        self.rows: dict[str, dict[str, Kernel | Row]] = {}  # of a step, by what they write
+        self.reads: dict[str, Counter[str]] = {}  # how many of them read a buffer
+        self.known: dict[tuple[Any, ...], bool] = {}
+
+    def early(self, step: Any, value: Buffer, into: Buffer) -> bool:
+        if step.name not in self.rows:
+            rows = step.rows if isinstance(step, Rows) else (step,)
+            self.rows[step.name] = {b.name: row for row in rows for b in row.outputs}
+            self.reads[step.name] = Counter(n for row in rows for n in {b.name for b in row.inputs})
+        own = self.rows[step.name][value.name]
+        read = [n for n, b in enumerate(own.inputs) if b.name == into.name]
+        if self.reads[step.name][into.name] > len(read[:1]) or len(read) > 1:
+            return False
+        key = step.name, own.outputs.index(value), *read
+        if key not in self.known:
+            self.known[key] = self._in_order(*key)
+        return self.known[key]
+
+    def _in_order(self, name: str, value: int, into: int | None = None) -> bool:
+        final = self.emitted.bodies[name]
+        if any(self.emitted.starts.get(name, ())) or any(combining(final.body)):
+            return False
+        if into is None:
+            return True
+        body, sides = place(final.body), (final.inputs[into], final.outputs[value])
+        return _in_order(body, *sides) and not (sizes_of(final) and _cut(body))
+
+
+def _cut(block: Block) -> bool:
+    """Whether blocks may end early, or a last one start early: it computes elements twice."""
+    ends = [t for s in walk(block) if isinstance(s, For) for t in (s.lo, s.hi)]
+    ends += [s.index if isinstance(s, VectorStore) else s.index[0] for s in _stores(block)]
+    return any(function_of(n) in ("minimum", "maximum") for n in postorder(*ends))
+
+
+def _stores(block: Block) -> list[Any]:
+    return [s for s in walk(block) if isinstance(s, Store | VectorStore)]
 
 
 def _in_order(block: Block, read: Buffer, written: Buffer) -> bool:

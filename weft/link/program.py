@@ -22,7 +22,7 @@ from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import KernelReport, Report
 from weft.scalar.blocks import combining
-from weft.scalar.nest import Buffer, Call, Kernel, Program, Step
+from weft.scalar.nest import Buffer, Call, Kernel, Program, Rows
 from weft.scalar.resize import sizes_of
 from weft.scalar.structure import copies, is_checked, restates
 
@@ -101,7 +101,9 @@ def described(emitted: Emitted, constants: Collection[int] = ()) -> dict[str, An
     """The report's rows of the steps: kernels in the order they run, and library calls."""
     program = emitted.program
     first = once(program, constants)
-    times = Counter(step.name for step, _ in program.unrolled() if isinstance(step, Kernel))
+    runs = (s for s, _ in program.unrolled() if not isinstance(s, Call))
+    times = Counter(step.name for step in runs)
+    rows = {s.name: len(s.rows) for s in program.steps if isinstance(s, Rows)}
     kernels = [
         {
             "name": k.name,
@@ -109,12 +111,14 @@ def described(emitted: Emitted, constants: Collection[int] = ()) -> dict[str, An
             "predicted_us": emitted.predicted.get(k.name, 0.0) * times[k.name],
             "origin": k.origin,
             **{fact: n * times[k.name] for fact, n in emitted.work[k.name]._asdict().items()},
+            "rows": rows.get(k.name, 1),
         }
         for k in (*first, *(k for k in program.kernels if k not in first))
     ]
     externs = [(c.target, c.reason, c.origin) for c in program.steps if isinstance(c, Call)]
-    rows = {k["name"]: i for i, k in enumerate(kernels)}
-    runs = [rows[s.name] for s, _ in program.unrolled() if isinstance(s, Kernel) and s not in first]
+    place = {k["name"]: i for i, k in enumerate(kernels)}
+    steps = (s for s, _ in program.unrolled() if not isinstance(s, Call) and s not in first)
+    runs = [place[s.name] for s in steps]
     return {"kernels": kernels, "externs": externs, "runs": [*range(len(first)), *runs]}
 
 
@@ -139,12 +143,14 @@ def without_restatements(
     and for what is `kept` from call to call.
     """
     kernels = [s for s in program.steps if isinstance(s, Kernel)]
-    others = [s for s in program.steps if not isinstance(s, Kernel)]
-    fixed = {b.name for s in (*others, *program.each) if s not in kernels for b in s.inputs}
+    apart = [s for s in program.steps if isinstance(s, Call)]
+    apart += [s for repeat in program.repeats for s in (repeat, *repeat.steps)]
+    fixed = {b.name for s in apart for b in s.inputs}
     fixed |= {b.name for repeat in program.repeats for b in repeat.outputs}
     same = {k.outputs[0].name: k.inputs[0].name for k in kernels if restates(k.body)}
     same = {made: of for made, of in same.items() if fixed.isdisjoint((made, of))}
-    made = {b.name for k in kernels for b in k.outputs} - fixed
+    own = (s for s in program.steps if isinstance(s, Kernel | Rows))
+    made = {b.name for s in own for b in s.outputs} - fixed
     made -= {*kept, *(b.name for b in program.outputs)}
     several = Counter(b.name for s in program.steps for b in s.outputs)  # more is added to it later
     results = {b for b in program.outputs if b.name not in written and several[b.name] == 1}
@@ -159,7 +165,9 @@ def without_restatements(
     def renamed(b: Buffer) -> Buffer:
         return into.get(b.name, replace(b, name=same.get(b.name, b.name)))
 
-    def moved(step: Step) -> Step:
+    def moved(step: Any) -> Any:
+        if isinstance(step, Rows):
+            return replace(step, rows=tuple(map(moved, step.rows)))
         inputs, outputs = (tuple(map(renamed, side)) for side in (step.inputs, step.outputs))
         return replace(step, inputs=inputs, outputs=outputs)
 
@@ -191,6 +199,7 @@ def make_spec(
     full = {b.name: b for b in (*calls, *whole, *program.outputs)}
     read = {b.name for b in (*program.outputs, *(b for s in program.steps for b in s.inputs))}
     steps: list[runtime.Call | runtime.Extern] = []
+    numbers: list[int] = []
     for step, places in program.unrolled():
         for b in (*step.inputs, *step.outputs):
             b = places.get(b.name, (b, 0))[0]
@@ -199,7 +208,9 @@ def make_spec(
             known = full.get(b.name, b)  # kernels see buffers flat
             kind = "kept" if b.name in kept else "temp"
             buffers.setdefault(b.name, _buffer(known, kind))
-        if isinstance(step, Kernel):
+        if isinstance(step, Rows):
+            steps.append(_launch(step, emitted, named, numbers))
+        elif isinstance(step, Kernel):
             steps.append(_call(step, emitted, kept, named, places))
         else:
             steps.append(_extern(step, read))
@@ -207,8 +218,10 @@ def make_spec(
     steps += _stores(program, writes, named)
     for b in runtime.size_buffers([label for label, _ in hints], bool(emitted.launches)):
         buffers[b.name] = b
-    outputs = tuple(b.name for b in returned)
-    return runtime.ProgramSpec(tuple(buffers.values()), tuple(steps), outputs, hints)
+    if numbers:
+        buffers[runtime.NUMBERS] = runtime.number_buffer(len(numbers))
+    outputs, own = tuple(b.name for b in returned), tuple(buffers.values())
+    return runtime.ProgramSpec(own, tuple(steps), outputs, hints, tuple(numbers))
 
 
 def _call(
@@ -232,6 +245,25 @@ def _call(
         text = f"{emitted.sources[symbol].replace(symbol, '')}{starts}"
         content = hashlib.sha256(text.encode()).hexdigest()
     return runtime.Call(symbol, args, checks, content, starts)
+
+
+def _launch(
+    step: Rows, emitted: Emitted, named: Mapping[str, str], numbers: list[int]
+) -> runtime.Call:
+    """The call of a kernel with rows; the sizes of each row are put behind `numbers`."""
+    args: list[str] = []
+    starts: list[int] = []
+    for row in step.rows:
+        own = (*row.inputs, *row.outputs)
+        args += (named.get(b.name, b.name) for b in own)
+        starts += (0 for _ in own)
+        if row.sizes:
+            args.append(runtime.NUMBERS)
+            starts.append(8 * len(numbers))
+            numbers += row.sizes
+    given, checks = (tuple(starts) if any(starts) else ()), _checks(step.kernel)
+    facts = checks, None, given, len(step.rows), step.grain
+    return runtime.Call(emitted.symbols[step.name], tuple(args), *facts)
 
 
 def _stores(

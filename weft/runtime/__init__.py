@@ -4,10 +4,11 @@ It takes source text and a launch spec (spec.py), never IR. Start reading at pro
 """
 
 from weft.runtime.program import Program, build, load
-from weft.runtime.sizes import SIZES, by_value, size_buffers
+from weft.runtime.sizes import NUMBERS, SIZES, by_value, number_buffer, size_buffers
 from weft.runtime.spec import Buffer, Call, Extern, ProgramSpec
 
 __all__ = [
+    "NUMBERS",
     "SIZES",
     "Buffer",
     "Call",
@@ -17,5 +18,6 @@ __all__ = [
     "build",
     "by_value",
     "load",
+    "number_buffer",
     "size_buffers",
 ]

@@ -17,7 +17,7 @@ CHUNK = 8  # numbers of operands, and of segments, that one C file is for
 def c_sources(layout: Layout) -> dict[str, str]:
     """C texts beside the kernels' own: of them only the tables differ between programs."""
     calls = [step for step in layout.spec.steps if isinstance(step, Call)]
-    numbers = {len(call.args) for call in calls} | set(range(len(native_segments(layout))))
+    numbers = {call.arity for call in calls} | set(range(len(native_segments(layout))))
     chunks = sorted({number // CHUNK for number in numbers})
     texts = {"weft_tables": c_tables(layout), "weft_main": (HEADERS / "weft_main.c").read_text()}
     return texts | {f"weft_calls{chunk}": calls_source(chunk) for chunk in chunks}
@@ -30,8 +30,8 @@ def c_tables(layout: Layout) -> str:
     calls = [step for step in layout.spec.steps if isinstance(step, Call)]
     for step in layout.spec.steps:
         if isinstance(step, Call):
-            apply, start = f"weft_apply{len(step.args)}", len(operands)
-            steps.append(f"{{{step.symbol}, {apply}, weft_operands + {start}}}")
+            facts = f"weft_apply{step.arity}, weft_operands + {len(operands)}"
+            steps.append(f"{{{step.symbol}, {facts}, {step.rows}, {step.arity}, {step.grain}}}")
             starts = step.starts or (0,) * len(step.args)
             operands += [
                 f"{{{layout.index[name]}, {n}}}" for name, n in zip(step.args, starts, strict=True)
@@ -42,7 +42,7 @@ def c_tables(layout: Layout) -> str:
     constant = [str(layout.index[name]) for name in once_inputs(layout)]
     lines = [INCLUDE]
     lines += [f"void {symbol}(void);" for symbol in dict.fromkeys(call.symbol for call in calls)]
-    lines += [f"weft_apply weft_apply{n};" for n in sorted({len(call.args) for call in calls})]
+    lines += [f"weft_apply weft_apply{n};" for n in sorted({call.arity for call in calls})]
     lines.append(table("static const weft_operand weft_operands[]", operands))
     lines.append(table("const weft_step weft_steps[]", steps))
     lines.append(f"const int weft_has_faults = {int(checked)};")

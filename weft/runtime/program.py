@@ -29,7 +29,7 @@ from weft.runtime.layout import Layout, item_bytes, lay_out
 from weft.runtime.loaded import KEPT, Loaded
 from weft.runtime.native import c_sources, fresh_buffers, native_segments
 from weft.runtime.python_call import empty_of
-from weft.runtime.sizes import SIZES
+from weft.runtime.sizes import NUMBERS, SIZES
 from weft.runtime.spec import Call, ProgramSpec
 from weft.runtime.threads import builtin, thread_table
 from weft.runtime.toolchain import Toolchain
@@ -110,6 +110,8 @@ class Program(Loaded):
             self.library.weft_arena.restype = ctypes.c_int64
             self.library.weft_arena.argtypes = [ctypes.c_void_p] * 3
         self.title = path.parent.name[:8]
+        numbers = layout.spec.numbers
+        self.numbers = (ctypes.c_int64 * len(numbers))(*numbers)
         natives = enumerate(native_segments(layout))
         self.segments = [self.segment(f"weft_segment{number}") for number, _ in natives]
         self.run: Any = self.function()
@@ -160,6 +162,8 @@ class Program(Loaded):
         """The array of addresses, temporaries filled in, and an arena with views."""
         layout = self.layout
         addresses = (ctypes.c_void_p * max(1, len(layout.buffers)))()
+        if self.spec.numbers:
+            addresses[layout.index[NUMBERS]] = ctypes.addressof(self.numbers)
         if layout.spec.sizes:
             return Placements(addresses)  # `at_sizes` finds the rest
         arena = allocate_arena(layout.plan.total)

@@ -39,6 +39,7 @@ class KernelReport:
     launch: LaunchReport | None = None
     flops: int = 0
     bytes: int = 0
+    rows: int = 1  # of operands that one launch goes over
 
     @property
     def percent_of_peak(self) -> float | None:
@@ -84,7 +85,9 @@ class Report:
         width = max((len(k.name) for k in self.kernels), default=0)
         for k in self.kernels:
             measured = "" if k.measured_us is None else f"  measured {k.measured_us:10.1f} us"
-            lines.append(f"  {k.name:<{width}}  predicted {k.predicted_us:10.1f} us{measured}")
+            rows = f"  {k.rows} rows" if k.rows > 1 else ""
+            spent = f"predicted {k.predicted_us:10.1f} us{measured}"
+            lines.append(f"  {k.name:<{width}}  {spent}{rows}")
         lines += [
             f"  extern {op}: {reason}" + (f" ({at})" if at else "")
             for op, reason, at in self.externs

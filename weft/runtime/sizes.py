@@ -15,6 +15,7 @@ from weft.runtime.plan import ALIGNMENT, Slot
 from weft.runtime.spec import Buffer, Extern, ProgramSpec
 
 SIZES = "sizes"  # the buffer that kernels read them from
+NUMBERS = "numbers"  # the one that kernels with rows read those of their rows from
 
 
 @cache
@@ -51,7 +52,8 @@ def at_sizes(spec: ProgramSpec, sizes: Mapping[str, int]) -> ProgramSpec:
         return replace(s, args=tuple(map(argument, s.args)), kwargs=kwargs)
 
     buffers = (replace(b, shape=numbers(b.shape), strides=numbers(b.strides)) for b in spec.buffers)
-    return ProgramSpec(tuple(buffers), tuple(map(step, spec.steps)), spec.outputs)
+    steps = tuple(map(step, spec.steps))
+    return ProgramSpec(tuple(buffers), steps, spec.outputs, (), spec.numbers)
 
 
 def groups_of(slots: Iterable[Slot]) -> list[list[Slot]]:
@@ -131,3 +133,8 @@ def size_buffers(labels: Sequence[str], by_values: bool) -> list[Buffer]:
     if by_values:
         return [Buffer(by_value(label), "i64", (), (), "sizes") for label in labels]
     return [Buffer(SIZES, "i64", (len(labels),), (1,), "sizes")] if labels else []
+
+
+def number_buffer(count: int) -> Buffer:
+    """What kernels with rows get sizes from, which are the same in all calls."""
+    return Buffer(NUMBERS, "i64", (count,), (1,), "sizes")

@@ -55,7 +55,9 @@ class Call:
     `once`, such as packing a weight, depends on constants alone: it runs again only when one of
     the inputs of such steps has changed. `once` is a digest of its text: steps with equal digests
     and equal inputs share their result, also across programs. `starts` are bytes from the address
-    of each buffer to what the kernel takes for it; () is none.
+    of each buffer to what the kernel takes for it; () is none. With `rows` the kernel is called so
+    many times, with as many of the `args` each: in order, or with a `grain` by threads, each of
+    which takes so many rows at least.
     """
 
     symbol: str
@@ -63,6 +65,13 @@ class Call:
     checks: str | None = None
     once: str | None = None
     starts: tuple[int, ...] = ()
+    rows: int = 1
+    grain: int = 0
+
+    @property
+    def arity(self) -> int:
+        """Operands of one row."""
+        return len(self.args) // self.rows
 
 
 @dataclass(frozen=True)
@@ -92,13 +101,14 @@ class ProgramSpec:
     """A whole program: all buffers, the steps in order, and the buffers that a call returns.
 
     `sizes` are the names of what calls decide, in order, each with the number that plans count on.
-    A call gets their values after its tensors.
+    A call gets their values after its tensors. `numbers` are the sizes of rows, equal in all calls.
     """
 
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
     outputs: tuple[str, ...]
     sizes: tuple[tuple[str, int], ...] = ()
+    numbers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         verify(self)
@@ -110,6 +120,7 @@ class ProgramSpec:
             "steps": [(type(s).__name__, *astuple(s)) for s in self.steps],
             "outputs": list(self.outputs),
             "sizes": [list(size) for size in self.sizes],
+            "numbers": list(self.numbers),
         }
 
     @staticmethod
@@ -121,6 +132,7 @@ class ProgramSpec:
             tuple(kinds[kind](*with_tuples(row)) for kind, *row in tree["steps"]),
             tuple(tree["outputs"]),
             tuple((label, hint) for label, hint in tree["sizes"]),
+            tuple(tree["numbers"]),
         )
 
 
@@ -152,6 +164,7 @@ def verify(spec: ProgramSpec) -> None:
 
     1. buffer names are unique, and shape and strides have the same rank
     2. steps and outputs name buffers that exist, and an output is not in the arena
+    3. the rows of a call have equally many operands
     """
     known: dict[str, Buffer] = {}
     for b in spec.buffers:
@@ -160,6 +173,8 @@ def verify(spec: ProgramSpec) -> None:
         known[b.name] = b
     for step in spec.steps:
         label = step.symbol if isinstance(step, Call) else step.target
+        whole = isinstance(step, Extern) or len(step.args) == step.rows * step.arity
+        require(whole, f"step {label}: its rows differ in how many operands they have")
         for name in names_in(step):
             require(name in known, f"step {label} names the unknown buffer {name}")
     for name in spec.outputs:

@@ -23,13 +23,34 @@ void weft_put(const weft_segment *s, void **b, void **inputs, void **fresh) {
     put(b, fresh, s->fresh, s->made);
 }
 
+typedef struct {
+    const weft_step *step;
+    void **b;
+    int *fault;
+} weft_rows;
+
+/* Rows [begin, end) of a step. */
+static void run_rows(void *args, int64_t begin, int64_t end, int worker) {
+    const weft_rows *r = args;
+    const weft_step *s = r->step;
+    (void)worker;
+    weft_fault = r->fault;
+    for (int64_t row = begin; row < end; row++)
+        s->apply(s->run, r->b, s->operand + row * s->arity);
+}
+
 /* 0, or 4 * the first step with a fault + the fault. */
 int weft_run(int first, int stop, void **b, int threads) {
     int fault = 0;
     weft_threads = threads;
     if (weft_has_faults) weft_fault = &fault;
     for (int s = first; s < stop; s++) {
-        weft_steps[s].apply(weft_steps[s].run, b, weft_steps[s].operand);
+        const weft_step *step = weft_steps + s;
+        weft_rows rows = {step, b, weft_fault};
+        if (step->grain)
+            weft_for(step->rows, step->grain, run_rows, &rows);
+        else
+            run_rows(&rows, 0, step->rows, 0);
         if (weft_has_faults && __atomic_load_n(&fault, __ATOMIC_RELAXED)) return 4 * s + fault;
     }
     return 0;

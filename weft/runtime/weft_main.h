@@ -5,15 +5,17 @@
      #include "weft_main.h"
      void relu(void);
      static const weft_operand weft_operands[] = {{0, 0}, {1, 0}};
-     const weft_step weft_steps[] = {{relu, weft_apply2, weft_operands}};
+     const weft_step weft_steps[] = {{relu, weft_apply2, weft_operands, 1, 2, 0}};
      const int weft_has_faults = 0;                          // whether a kernel may have a fault
      const int weft_constants[] = {0}, weft_constant_count = 1;   // inputs that once steps read
      static const weft_place weft_inputs[] = {{0, 0}};       // buffer 0 is input 0 of the call
      static const weft_place weft_fresh0[] = {{1, 0}};       // buffer 1 is new tensor 0
      const weft_segment weft_segments[] = {{0, 1, 1, 1, weft_inputs, weft_fresh0}};
 
-   A step is a kernel, the function that passes it its operands, and which buffers those are. All
-   names here begin with weft_, so that a kernel may have any other. */
+   A step is a kernel, the function that passes it its operands, which buffers those are, how many
+   rows of them there are, and operands in each. Rows run in order, or with a grain on several
+   threads, each of which takes so many rows at least. All names here begin with weft_, so that a
+   kernel may have any other. */
 #ifndef WEFT_MAIN_H
 #define WEFT_MAIN_H
 
@@ -34,6 +36,7 @@ typedef struct {
     weft_kernel run;
     weft_apply *apply;
     const weft_operand *operand;
+    int rows, arity, grain;
 } weft_step;
 
 /* Which of some tensors a buffer is. */

@@ -18,7 +18,7 @@ from weft.core.node import Node, Op, bottom_up, make, op, op_of, require
 from weft.core.types import DType, ScalarType, TensorType, boolean, i64
 from weft.scalar.monoid import Monoid
 from weft.scalar.ops import Axis, Constant, Symbol, value_of
-from weft.scalar.repeat import Repeat
+from weft.scalar.repeat import Repeat, Rows
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ class Call:
     origin: str = ""  # its torch line
 
 
-Step = Kernel | Call | Repeat
+Step = Kernel | Rows | Call | Repeat
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,20 +299,22 @@ class Program:
     steps: tuple[Step, ...]
 
     @property
-    def each(self) -> tuple[Kernel | Call, ...]:
+    def each(self) -> tuple[Kernel | Rows | Call, ...]:
         """The kernels and calls, those that are repeated once."""
         inside = (s.steps if isinstance(s, Repeat) else (s,) for s in self.steps)
         return tuple(s for steps in inside for s in steps)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        return tuple(s for s in self.each if isinstance(s, Kernel))
+        """Those that are steps, those of rows, and those that are repeated."""
+        held = (s.kernel if isinstance(s, Rows) else s for s in self.each)
+        return tuple(s for s in held if isinstance(s, Kernel))
 
     @property
     def repeats(self) -> tuple[Repeat, ...]:
         return tuple(s for s in self.steps if isinstance(s, Repeat))
 
-    def unrolled(self) -> Iterator[tuple[Kernel | Call, dict[str, tuple[Buffer, int]]]]:
+    def unrolled(self) -> Iterator[tuple[Kernel | Rows | Call, dict[str, tuple[Buffer, int]]]]:
         """Steps as they run; of its buffers that are slices, which buffer and element they are."""
         for step in self.steps:
             if isinstance(step, Repeat):
@@ -331,9 +333,18 @@ class Program:
             yield from repeat.buffers()
 
     def expand_kernels(self, change: Callable[[Kernel], Iterable[Kernel]]) -> Program:
-        """Replace each kernel by kernels that run one after the other; none that is repeated."""
-        parts = (change(s) if isinstance(s, Kernel) else (s,) for s in self.steps)
-        return replace(self, steps=tuple(s for part in parts for s in part))
+        """Replace each kernel by kernels that run one after the other; one with rows by one.
+
+        None that is repeated.
+        """
+
+        def parts(step: Step) -> Iterable[Step]:
+            if isinstance(step, Rows):
+                (kernel,) = change(step.kernel)
+                return (replace(step, kernel=kernel),)
+            return change(step) if isinstance(step, Kernel) else (step,)
+
+        return replace(self, steps=tuple(s for step in self.steps for s in parts(step)))
 
     def map_kernels(self, level: str, change: Callable[[Kernel], Kernel]) -> Program:
         """Replace each kernel, repeated ones as well."""
@@ -341,6 +352,8 @@ class Program:
         def one(step: Step) -> Step:
             if isinstance(step, Repeat):
                 return replace(step, steps=tuple(map(change, step.steps)))
+            if isinstance(step, Rows):
+                return replace(step, kernel=change(step.kernel))
             return change(step) if isinstance(step, Kernel) else step
 
         return replace(self, level=level, steps=tuple(map(one, self.steps)))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weft.core.node import require
+from weft.core.node import Node, require
 from weft.core.types import TensorType
 
 if TYPE_CHECKING:
@@ -68,6 +68,43 @@ class Repeat:
         yield from (*self.inputs, *self.outputs)
         for s in self.slices:
             yield from (b for b in (s.buffer, s.whole, s.first, s.last) if b is not None)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a kernel's inputs, its outputs and the sizes of `Rows` stand for in one of its rows."""
+
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """One launch of a kernel over several rows of operands, one after the other or at once.
+
+    No row reads or writes what another writes. The kernel's own buffers stand for those of a row,
+    which are of the same dtypes and spans, as `sizes` do, symbols that only this kernel has.
+    `grain` is for how many rows to wake a thread; 0 where they run in order on a CPU.
+    """
+
+    kernel: Kernel
+    rows: tuple[Row, ...]
+    sizes: tuple[Node, ...] = ()
+    grain: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """Of all rows, each once."""
+        return tuple(dict.fromkeys(b for row in self.rows for b in row.inputs))
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        return tuple(b for row in self.rows for b in row.outputs)
 
 
 def verify(repeat: Repeat) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from weft.core.node import Graph, Node, make, require
 from weft.core.types import ScalarType, i64
+from weft.scalar.nest import Rows
 from weft.scalar.ops import Apply, Constant, Symbol, constant, evaluate_term
 from weft.scalar.sizes import Size, size, symbols
 from weft.scalar.structure import Substitution
@@ -103,8 +104,14 @@ def with_hints(value: T, hints: Mapping[str, int]) -> T:
 
 
 def sizes_of(program: Any) -> dict[str, Node]:
-    """The symbols of a program, by label, in alphabetic order."""
+    """The symbols of a program, by label, in alphabetic order; not those of rows of a kernel."""
     return dict(sorted({n.op.label: n for n in symbols(*_sizes(program, set()))}.items()))  # type: ignore[attr-defined]
+
+
+def sizes_of_rows(program: Any) -> list[Node]:
+    """The symbols that rows of its kernels have numbers for."""
+    rows = (s for s in getattr(program, "steps", ()) if isinstance(s, Rows))
+    return [node for step in rows for node in step.sizes]
 
 
 def _sizes(value: Any, seen: set[Any]) -> Iterator[Node]:
@@ -129,6 +136,9 @@ def _sizes(value: Any, seen: set[Any]) -> Iterator[Node]:
             yield from _sizes(part, seen)
     elif isinstance(value, Graph):
         yield from _sizes((*value.inputs, *value.outputs), seen)
+    elif isinstance(value, Rows):
+        found = symbols(*_sizes((value.kernel, value.rows), seen))
+        yield from (node for node in found if node not in value.sizes)
     else:
         for name in _parts(type(value)):
             yield from _sizes(getattr(value, name), seen)

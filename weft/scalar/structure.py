@@ -21,7 +21,19 @@ from weft.core.types import DType
 from weft.scalar.affine import from_linear, linear, plus
 from weft.scalar.blocks import address, locals_in, nodes, redirect, rewrite_block
 from weft.scalar.monoid import Monoid
-from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Program, Stmt, Store, Update
+from weft.scalar.nest import (
+    Block,
+    Buffer,
+    Fold,
+    For,
+    Kernel,
+    Load,
+    Program,
+    Rows,
+    Stmt,
+    Store,
+    Update,
+)
 from weft.scalar.ops import SAFE, Axis, Function, apply, axis, constant, function_of
 
 T = TypeVar("T")
@@ -236,13 +248,16 @@ class Unique:
         for kernel, (part, _) in moved.items():
             alike.setdefault(structure(part), []).append(kernel)
         stands: dict[str, str] = {}
-        steps: list[Kernel] = []
+        held = {s.name: s for s in program.steps if isinstance(s, Rows)}
+        steps: list[Kernel | Rows] = []
         for same in alike.values():
             places = {k.name: moved[k][1] for k in same}
             apart = len(set(places.values())) > 1
             self.places |= places if apart else {}
             stands |= dict.fromkeys(places, same[0].name)
-            steps.append(moved[same[0]][0] if apart else same[0])
+            first = moved[same[0]][0] if apart else same[0]
+            rows = held.get(first.name)
+            steps.append(first if rows is None else replace(rows, kernel=first))
         # kernel -> the first kernel of its structure
         self.first = {k.name: stands[k.name] for k in program.kernels}
         self.program = replace(program, steps=tuple(steps))

@@ -13,6 +13,9 @@ A kernel
      with what an earlier step of the program wrote there;
   7. uses a local buffer after it is declared, in the same block or inside it; nothing else has
      its name there.
+Rows of a kernel
+ 14. have an operand of the dtype and the span of each of the kernel's buffers, a number in range
+     for each size, and no output that is an operand of another row; they combine no values.
 A statement
   8. uses an axis only inside its loop, where no other loop binds it: passes substitute by axis;
   9. reads an accumulator after its loop, a running value in its scan, after the update;
@@ -35,10 +38,10 @@ from weft.scalar import nest, repeat
 from weft.scalar.affine import linear
 from weft.scalar.blocks import combining
 from weft.scalar.index import simplify
-from weft.scalar.ops import Axis, Constant, apply
+from weft.scalar.ops import Axis, Constant, apply, constant
 from weft.scalar.reach import Loops, extent_of, known_inside
 from weft.scalar.repeat import Repeat
-from weft.scalar.resize import at_some_sizes
+from weft.scalar.resize import at_some_sizes, with_sizes
 from weft.scalar.symbols import least, negative
 from weft.scalar.text.printer import describe
 from weft.scalar.text.terms import show_term
@@ -110,9 +113,14 @@ def _verify_step(
     step: nest.Step, level: Level, types: dict[str, TensorType], ready: set[str], alone: bool
 ) -> None:
     """One step, after which the buffers that it writes are `ready` as well."""
-    named = isinstance(step, nest.Kernel | Repeat)
-    name = f"{type(step).__name__.lower()} {step.name}" if named else f"call of {step.target}"
-    where = step.where if isinstance(step, nest.Kernel) else None
+    kernel = step.kernel if isinstance(step, nest.Rows) else step
+    if isinstance(step, nest.Call):
+        name = f"call of {step.target}"
+    else:
+        name = f"{'repeat' if isinstance(step, Repeat) else 'kernel'} {step.name}"
+    where = kernel.where if isinstance(kernel, nest.Kernel) else None
+    if isinstance(step, nest.Rows):
+        _verify_rows(step, level)
     for b in (*step.inputs, *step.outputs):
         known = types.setdefault(b.name, b.type)
         flat = level.flat and (known.dtype, known.span) == (b.type.dtype, b.type.span)
@@ -130,6 +138,41 @@ def _verify_step(
         told = f"{name} combines values with {', '.join(new)} before any step writes it"
         require(not new or alone, told, where)
     ready.update(b.name for b in step.outputs)
+
+
+def _verify_rows(step: nest.Rows, level: Level) -> None:
+    """Verify a kernel with rows at some sizes, and that each row has what the kernel stands for."""
+
+    def that(condition: bool, sentence: str) -> None:
+        require(condition, f"kernel {step.name}: {sentence}", step.kernel.where)
+
+    that(bool(step.rows) and step.grain >= 0, "it has no rows, or a negative grain")
+    that(not combining(step.kernel.body), "one with rows combines values with none")
+    formal = (*step.kernel.inputs, *step.kernel.outputs)
+    names = [b.name for b in step.outputs]
+    twice = {b.name for b in step.inputs}.intersection(names) or len({*names}) < len(names)
+    that(not twice, "a row reads or writes what another writes")
+    for n, row in enumerate(step.rows):
+        own = (*row.inputs, *row.outputs)
+        told = f"row {n} has {len(row.inputs)} inputs and {len(row.outputs)} outputs"
+        same = (len(row.inputs), len(own)) == (len(step.kernel.inputs), len(formal))
+        that(same, f"{told}, not {len(step.kernel.inputs)} and {len(step.kernel.outputs)}")
+        sizes = zip(step.sizes, row.sizes, strict=False)
+        fits = len(step.sizes) == len(row.sizes) and all(_fits(s, k) for s, k in sizes)
+        labels = ", ".join(s.op.label for s in step.sizes)  # type: ignore[attr-defined]
+        that(fits, f"row {n} has {list(row.sizes)}, which {labels or 'no size'} cannot be")
+        known = dict(zip(step.sizes, map(constant, row.sizes), strict=True))
+        for stands, b in zip(with_sizes(formal, known), own, strict=True):
+            want, has = stands.type, b.type
+            alike = (want.dtype, want.span) == (has.dtype, has.span)
+            that(alike, f"row {n}: {b.name} is {has}, but {stands.name} {want}")
+    for kernel in at_some_sizes(step.kernel):
+        _Verifier(kernel, level).kernel_body()
+
+
+def _fits(symbol: Node, number: int) -> bool:
+    s: Any = symbol.op
+    return s.low <= number <= s.high and number % s.divisor == 0
 
 
 class _Verifier:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from weft.core.errors import WeftError, choice
 from weft.core.passes import Passes, numbered
 from weft.scalar.blocks import combining, loops_in, nodes
-from weft.scalar.nest import Program
+from weft.scalar.nest import Program, Rows
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 
@@ -18,7 +18,10 @@ scheduled = partial(numbered, "weft.tile.passes")
 # Passes over the whole program, at the loop level. Their parameters are the program and, by name,
 # what they need: the target, the price of a kernel's body in us, the inputs that are constants.
 CPU_PROGRAM = scheduled(
-    "programs.transpose_operands", "programs.pack_constants", "programs.merge_rows"
+    "programs.transpose_operands",
+    "programs.pack_constants",
+    "programs.merge_rows",
+    "programs.join_launches",  # of the kernels that are left
 )
 GPU_PROGRAM = scheduled(
     "programs.narrow_buffers",
@@ -121,6 +124,9 @@ def check_repeats(program: Any, target: CPU | GPU) -> None:
 def check_machine(program: Program, target: CPU | GPU) -> None:
     """WeftError for a kernel of the tile or kernel level that was scheduled for other machines."""
     on_gpu = isinstance(target, GPU)
+    joined = next((s.name for s in program.steps if isinstance(s, Rows) and on_gpu), None)
+    if joined is not None:
+        raise WeftError(f"kernel {joined} has rows: at this level only a CPU's kernels have them")
     theirs = r"parallel|vector\d+" if on_gpu else r"grid|thread"
     for kernel in program.kernels:
         binds = (loop.bind for loop in loops_in(kernel.body))

@@ -6,17 +6,31 @@ A let only names a term: statements hold the terms themselves, the same nodes th
 
 from collections import deque
 
+from weft.core.node import Node
 from weft.core.text.cursor import Cursor, Line
 from weft.core.text.graph import indented, no_output
 from weft.core.text.level import Level, make_node, read_arguments
 from weft.core.types import ScalarType
 from weft.scalar.blocks import combining
 from weft.scalar.monoid import MONOIDS
-from weft.scalar.nest import ROLES, Block, Buffer, Call, Fold, For, Kernel, Program, Step, Stmt
+from weft.scalar.nest import (
+    ROLES,
+    Block,
+    Buffer,
+    Call,
+    Fold,
+    For,
+    Kernel,
+    Program,
+    Rows,
+    Step,
+    Stmt,
+)
 from weft.scalar.ops import Axis, Symbol
-from weft.scalar.repeat import Repeat, Slice
+from weft.scalar.repeat import Repeat, Row, Slice
 from weft.scalar.text.printer import show_nest
 from weft.scalar.text.statements import NEST_FORMS, Loop, NestScope, read_buffer, read_statement
+from weft.scalar.text.terms import SIZES
 
 
 def _starts_step(line: Line) -> bool:
@@ -158,16 +172,55 @@ class _Buffers:
                 cursor.invalid(told)
 
 
-def _read_kernel(cursor: Cursor, lines: deque[Line], buffers: _Buffers) -> Kernel:
+def _read_kernel(cursor: Cursor, lines: deque[Line], buffers: _Buffers) -> Kernel | Rows:
     name = cursor.name("the kernel's name")
     inputs, outputs = _read_signature(cursor)
     cursor.end()
+    rows: list[Row] = []
+    sizes: tuple[Node, ...] = ()
+    grain = _read_grain(Cursor(lines.popleft())) if _has_grain(lines) else 0
+    while lines and lines[0].text.startswith("row("):
+        cursor = Cursor(lines.popleft())
+        row, own = _read_row(cursor, buffers)
+        if rows and own != sizes:
+            cursor.invalid("a row has other sizes than the one before")
+        rows.append(row)
+        sizes = own
     scope = NestScope(buffers.level, {b.name: b for b in (*inputs, *outputs)})
     body = _read_block(lines, 0, scope)
+    if rows or grain:
+        return Rows(Kernel(name, inputs, outputs, body), tuple(rows), sizes, grain)
     combined = [s.buffer for s in combining(body) if s.buffer.name in buffers.known]
     buffers.check(cursor, (*(b for b in inputs if b not in outputs), *combined))
     buffers.add(cursor, tuple(b for b in outputs if b not in combined))
     return Kernel(name, inputs, outputs, body)
+
+
+def _has_grain(lines: deque[Line]) -> bool:
+    return bool(lines) and lines[0].text.startswith("rows ") and "=" not in lines[0].text
+
+
+def _read_grain(cursor: Cursor) -> int:
+    """Read `rows parallel grain 64`, above the rows."""
+    cursor.expect("rows", "parallel", "grain")
+    grain = cursor.integer()
+    cursor.end()
+    return grain
+
+
+def _read_row(cursor: Cursor, buffers: _Buffers) -> tuple[Row, tuple[Node, ...]]:
+    """Read `row(x: f32[8,8]) -> y: f32[8,8] where n0 = 64`; with it the sizes that it has."""
+    cursor.expect("row")
+    inputs, outputs = _read_signature(cursor)
+    buffers.check(cursor, inputs)
+    buffers.add(cursor, outputs)
+    sizes: dict[Node, int] = {}
+    while cursor.accept("," if sizes else "where"):
+        size = cursor.look_up("undefined size", cursor.name("a size"), SIZES.get())
+        cursor.expect("=")
+        sizes[size] = cursor.integer()
+    cursor.end()
+    return Row(inputs, outputs, tuple(sizes.values())), tuple(sizes)
 
 
 def _read_call(cursor: Cursor, buffers: _Buffers) -> Call:
@@ -198,7 +251,10 @@ def _read_repeat(cursor: Cursor, lines: deque[Line], buffers: _Buffers) -> Repea
     while inside:
         head = Cursor(inside.popleft())
         head.expect("kernel")
-        steps.append(_read_kernel(head, inside, within))
+        kernel = _read_kernel(head, inside, within)
+        if isinstance(kernel, Rows):
+            head.fail("a kernel with rows is not repeated")
+        steps.append(kernel)
     buffers.add(cursor, outputs)
     return Repeat(name, count, tuple(slices), inputs, outputs, tuple(steps))
 

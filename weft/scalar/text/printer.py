@@ -13,7 +13,7 @@ from weft.core.text.level import Forms, Level
 from weft.scalar import nest
 from weft.scalar.blocks import locals_in, loops_in
 from weft.scalar.placing import place
-from weft.scalar.repeat import Repeat
+from weft.scalar.repeat import Repeat, Row
 from weft.scalar.text.statements import NEST_FORMS, infer_fold, is_default_place, show_how
 from weft.scalar.text.terms import is_inline, show_call, show_term
 from weft.scalar.updates import is_product
@@ -33,6 +33,25 @@ def show_nest(level: Level, program: nest.Program) -> str:
     return "\n".join([*lines, "", f"output {', '.join(told)}".rstrip()]) + "\n"
 
 
+def _show_step(step: nest.Step, forms: Forms) -> list[str]:
+    if isinstance(step, nest.Call):
+        return _show_call(step)
+    if isinstance(step, Repeat):
+        return _show_repeat(step, forms)
+    if isinstance(step, nest.Kernel):
+        return show_kernel(step, forms)
+    header, *body = show_kernel(step.kernel, forms)
+    grain = [f"rows parallel grain {step.grain}"] if step.grain else []
+    return [header, *grain, *(_show_row(row, step.sizes) for row in step.rows), *body]
+
+
+def _show_row(row: Row, sizes: tuple[Node, ...]) -> str:
+    """`row(x: f32[8,8]) -> y: f32[8,8] where n0 = 64`"""
+    known = zip(sizes, row.sizes, strict=True)
+    told = ", ".join(f"{s.op.label} = {n}" for s, n in known)  # type: ignore[attr-defined]
+    return f"row{_show_signature(row.inputs, row.outputs)}{told and f' where {told}'}"
+
+
 def show_buffer(buffer: nest.Buffer) -> str:
     return f"{show_name(buffer.name)}: {buffer.type}"
 
@@ -41,12 +60,6 @@ def _show_signature(inputs: Iterable[nest.Buffer], outputs: tuple[nest.Buffer, .
     results = ", ".join(map(show_buffer, outputs))
     results = results if len(outputs) == 1 else f"({results})"
     return f"({', '.join(map(show_buffer, inputs))}) -> {results}"
-
-
-def _show_step(step: nest.Step, forms: Forms) -> list[str]:
-    if isinstance(step, nest.Call):
-        return _show_call(step)
-    return _show_repeat(step, forms) if isinstance(step, Repeat) else show_kernel(step, forms)
 
 
 def _show_repeat(repeat: Repeat, forms: Forms) -> list[str]:

@@ -11,13 +11,14 @@ from weft.core.node import Node
 from weft.core.text.cursor import READ_SIZE, Cursor, Line
 from weft.core.text.level import make_node
 from weft.scalar.ops import Symbol
-from weft.scalar.resize import sizes_of
+from weft.scalar.resize import sizes_of, sizes_of_rows
 from weft.scalar.sizes import size
 from weft.scalar.text.terms import SIZES, NameReader
 
 
 def show_sizes(program: Any) -> list[str]:
-    return [_show_size(node.op) for node in sizes_of(program).values()]  # type: ignore[arg-type]
+    found = (*sizes_of(program).values(), *sizes_of_rows(program))
+    return [_show_size(node.op) for node in found]  # type: ignore[arg-type]
 
 
 def _show_size(s: Symbol) -> str:

@@ -16,6 +16,7 @@ from weft.levels import Levels, lower
 from weft.options import Options, Tune, find_target
 from weft.scalar.choices import Chooser
 from weft.scalar.nest import Kernel, Program
+from weft.scalar.rows import expanded
 from weft.targets.cpu import CPU
 from weft.tune.database import kernel_key
 from weft.tune.price import cpu, gpu
@@ -89,7 +90,7 @@ class Fusing:
         except Exception as error:  # of fusions that nothing else asks for
             logger.warning("left out, and please report it: %r, by\n%s", error, text)
             return None
-        keys = [self.priced(kernel) for kernel in levels.made["loop"].kernels]
+        keys = [self.priced(kernel) for kernel in expanded(levels.made["loop"]).kernels]
         us = sum(self.prices[key] for key in keys)
         text = hashlib.sha256("".join(keys).encode()).hexdigest()
         return None if us == math.inf else Scheduled(decisions, options_of(met), text, us)

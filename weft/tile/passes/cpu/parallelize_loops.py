@@ -9,9 +9,11 @@ from dataclasses import replace
 from weft.core.node import Node
 from weft.scalar.blocks import loops_in, map_loops
 from weft.scalar.choices import Choices
+from weft.scalar.intervals import Known
 from weft.scalar.nest import For, Kernel, Local
 from weft.scalar.ops import constant
-from weft.scalar.sizes import Extent, Size, hint, larger
+from weft.scalar.sizes import Extent, Size, form, hint, larger
+from weft.scalar.symbols import least, negative
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import span, trips
 from weft.tile.moves.join import joined
@@ -29,16 +31,24 @@ def parallelize_loops(kernel: Kernel, target: Machine, choices: Choices) -> Kern
     def one(stmt: For) -> For:
         time, total = block_time_us((stmt,), target), steps(stmt)
         if isinstance(total, Size):
+            grain = int(2 * target.fork_us * hint(total) / max(time, 1e-3))
+            if most(total) < 2 * grain:
+                return stmt  # no size is worth a second thread
             shared = _parallel(stmt, target, labels)
             serial = all(s.bind != "parallel" for s in loops_in((shared,)))
             free = stmt.role == "free" and stmt.bind in ("", "serial")
             if serial and free and isinstance(span(stmt), Size):
                 shared = replace(stmt, bind="parallel")  # of one block here, but of many elsewhere
-            return with_grain(shared, int(2 * target.fork_us * hint(total) / max(time, 1e-3)))
+            return with_grain(shared, grain)
         shared = choices.decide("threads", time > 4 * target.fork_us)
         return _parallel(stmt, target, labels) if shared else stmt
 
     return replace(kernel, body=map_loops(kernel.body, one))
+
+
+def most(size: Size) -> float:
+    """The greatest number that a size is known to be no more than."""
+    return -least(negative(form(size)), Known({}))
 
 
 def steps(stmt: For, around: frozenset[Node] = frozenset()) -> Extent:

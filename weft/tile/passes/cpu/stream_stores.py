@@ -14,7 +14,7 @@ from weft.scalar.blocks import access, loads, map_each, map_outermost, nodes
 from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, For, Kernel, Store
 from weft.scalar.ops import apply, constant
-from weft.scalar.sizes import Size, hint
+from weft.scalar.sizes import Undecided, hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import length, ranges_in, stride_of
 from weft.tile.price.traffic import touched
@@ -26,11 +26,13 @@ OFTEN = 8  # times as many bytes as are stored, where what is looked up is read 
 def stream_stores(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Mark the vector stores of a kernel that touches more than the last cache holds."""
     bytes_ = touched(kernel.body, target)
-    past = apply("ge", constant(bytes_), constant(target.l3)) if isinstance(bytes_, Size) else None
-    if past is None:
-        far = bytes_ >= target.l3 or _looks_up(kernel.body, target)
-        if not choices.decide("stream", far):
-            return kernel
+    past, far = None, False
+    try:
+        far = bool(bytes_ >= target.l3) or _looks_up(kernel.body, target)
+    except Undecided:
+        past = apply("ge", constant(bytes_), constant(target.l3))
+    if past is None and not choices.decide("stream", far):
+        return kernel
     read = loads(*nodes(kernel.body))
     ranges = ranges_in(kernel.body)
 
