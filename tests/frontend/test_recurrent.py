@@ -75,24 +75,24 @@ def test_others_are_taken_apart(form: dict[str, Any]) -> None:
     assert not externs(f)
 
 
+def stepping(model: nn.Module, x: Tensor) -> Any:
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step() -> Tensor:
+        optimiser.zero_grad()
+        loss = model(x)[0].square().mean()
+        loss.backward()
+        optimiser.step()
+        return loss.detach()
+
+    return step
+
+
 def test_a_step_with_a_layer_is_one_program() -> None:
     torch.manual_seed(0)
     module, x = nn.LSTM(4, 6), torch.randn(5, 2, 4)
     twin = copy.deepcopy(module)
-
-    def stepping(model: nn.Module) -> Any:
-        optimiser = torch.optim.SGD(model.parameters(), 0.1)
-
-        def step() -> Tensor:
-            optimiser.zero_grad()
-            loss = model(x)[0].square().mean()
-            loss.backward()
-            optimiser.step()
-            return loss.detach()
-
-        return step
-
-    f, eager = weft.compile(stepping(module)), stepping(twin)
+    f, eager = weft.compile(stepping(module, x)), stepping(twin, x)
     for _ in range(4):
         torch.testing.assert_close(f(), eager())
     assert len(f.programs) == 1 and len(externs(f)) == 2
@@ -135,6 +135,19 @@ def test_layers_are_recurrences(layer: str, form: str) -> None:
     assert [t.count("\nrepeat ") for t in texts] == [count, count]
     with torch.no_grad():
         torch.testing.assert_close(f(x), module(x))
+
+
+def test_a_step_of_an_optimiser_with_a_loop() -> None:
+    """Parameters are written in place behind the loops."""
+    torch.manual_seed(0)
+    module, x = nn.GRU(4, 6), torch.randn(5, 2, 4)
+    twin = copy.deepcopy(module)
+    f, eager = weft.compile(stepping(module, x)), stepping(twin, x)
+    for _ in range(4):
+        torch.testing.assert_close(f(), eager())
+    assert len(f.programs) == 1 and not f.reasons and not externs(f)
+    for p, q in zip(module.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
 
 
 def test_half_precision_is_as_near_as_eager() -> None:

@@ -16,7 +16,7 @@ from weft.scalar.blocks import combining
 from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Let, Load, Rows, Store, walk
 from weft.scalar.ops import function_of
 from weft.scalar.placing import place
-from weft.scalar.repeat import Row
+from weft.scalar.repeat import Repeat, Row
 from weft.scalar.resize import sizes_of
 from weft.scalar.structure import is_checked
 
@@ -32,7 +32,8 @@ def in_place(emitted: Emitted, writes: Mapping[int, int]) -> dict[str, str]:
     names, steps = Counter(b.name for b in program.outputs), [*enumerate(program.steps)]
     made = {b: n for n, s in reversed(steps) for b in s.outputs}  # the first step that stores it
     read = {b.name: n for n, s in steps for b in s.inputs}  # the last step that does
-    calls = (n for n, s in steps if isinstance(s, Call) or is_checked(_kernel(s).body))
+    apart = Call, Repeat  # which may fail, or write a part at a time
+    calls = (n for n, s in steps if isinstance(s, apart) or is_checked(_kernel(s).body))
     kernels = _Kernels(emitted)
     failing = max(calls, default=-1)  # the last step that can fail
     for i, target in writes.items():
