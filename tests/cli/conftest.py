@@ -17,6 +17,7 @@ from weft.link import cpu
 @dataclass
 class Kernel:
     name: str = "relu"
+    rows: int = 1
     predicted_us: float = 1.5
     measured_us: float | None = None
     flops: int = 8
