@@ -233,3 +233,22 @@ def test_profiling_leaves_inputs_as_one_call_does() -> None:
     x = torch.zeros(40)
     compiled(x)
     assert torch.equal(x, torch.ones(40))
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_nothing_streams_over_what_is_read(over: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lines are in the cache already, where stores elsewhere would have them read first."""
+    texts: list[str] = []
+    build = cpu.runtime.build
+
+    def seen(spec: Any, sources: dict[str, str], *more: Any, **named: Any) -> Any:
+        texts.extend(sources.values())
+        return build(spec, sources, *more, **named)
+
+    monkeypatch.setattr(cpu.runtime, "build", seen)
+    program: Program = (lambda x: x.mul_(3)) if over else (lambda x: x * 3)
+    compiled, x = weft.compile(program, target="cpu:avx2"), torch.ones(8_000_000)
+    monkeypatch.setattr(driver.cpu, "relink", lambda *_: None)
+    assert torch.equal(compiled(x)[::997], torch.full((8025,), 3.0))
+    (text,) = [t for t in texts if " stream_" in t]
+    assert text.startswith(cpu.OVER) == over

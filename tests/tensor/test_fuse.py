@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -44,6 +45,20 @@ def entropy(x: torch.Tensor) -> torch.Tensor:
 def test_kernels_join_with_what_stands_between(shape: tuple[int, int]) -> None:
     compiled = weft.compile(entropy, target="cpu:avx512")
     compiled.prepare(torch.empty(shape))
+    assert len(compiled.report.kernels) == 1
+
+
+def adam(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> tuple[Any, ...]:
+    m = m * 0.9 + g * 0.1
+    v = v * 0.99 + g * g * 0.01
+    return p - 0.001 * m / (v.sqrt() + 1e-8), m, v
+
+
+@pytest.mark.parametrize("rows", [64, 1024, 16384])
+def test_what_comes_from_memory_is_read_once(rows: int) -> None:
+    """Also where each of several kernels would fit in the last cache, and one does not."""
+    compiled = weft.compile(adam, target="cpu:avx512")
+    compiled.prepare(*(torch.empty(rows, 1024) for _ in range(4)))
     assert len(compiled.report.kernels) == 1
 
 

@@ -29,6 +29,9 @@ def relink(key: str, target: CPU) -> Linked | None:
     return None if found is None else Linked(found[0], found[1], True)
 
 
+OVER = "#define WEFT_IN_PLACE\n"  # above a kernel that stores over what it reads: nothing streams
+
+
 def link(
     emitted: Emitted,
     target: CPU,
@@ -46,8 +49,12 @@ def link(
     kernels = [(step, emitted.symbols[step.name]) for step in launched]
     needed = {symbol: emitted.sources[symbol] for _, symbol in kernels}
     for step, symbol in kernels:
-        if any(b.name in named for b in step.outputs):  # two operands are one in memory
+        written = {named[b.name] for b in step.outputs if b.name in named}
+        if written:  # two operands are one in memory
             needed[symbol] = needed[symbol].replace("restrict ", "")
+        read = any(b.name in written for b in step.inputs)
+        if read and " stream_" in needed[symbol] and not needed[symbol].startswith(OVER):
+            needed[symbol] = OVER + needed[symbol]
     extra = described(emitted, constants)
     with collected():  # other threads run while this one waits for the C compiler
         made = runtime.build(spec, needed, tools(target.isa), key=key, extra=extra)

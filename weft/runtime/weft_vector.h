@@ -345,6 +345,10 @@ typedef f32x4 weft_stream;
 WEFT_FN void weft_fence(void) { __sync_synchronize(); }
 #define WEFT_STREAM_STORE(d)
 #endif
+#ifdef WEFT_IN_PLACE // what is stored over has just been read, so that its line is in the cache
+#undef WEFT_STREAM_STORE
+#define WEFT_STREAM_STORE(d)
+#endif
 
 // ---- f16 in hardware
 

@@ -13,6 +13,7 @@ from operator import attrgetter
 from weft.core.node import Graph, Node, bottom_up
 from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, Buffer
+from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tensor import ops
 from weft.tensor.alike import Prices
@@ -39,6 +40,25 @@ def forced_to_store(graph: Graph) -> set[Node]:
     return stored.union(
         a for n in nodes if isinstance(n.op, ops.Sort | ops.Select) for a in n.args if a in folded
     )
+
+
+def far_bytes(graph: Graph, target: Machine) -> dict[Node, int]:
+    """The bytes of inputs and outputs that no cache holds: all of a program that has more.
+
+    A price knows its kernel alone, and takes what a cache could hold to be there: a step of an
+    optimiser would be cut into kernels that each read little. Not of what is read in parts.
+    """
+    ends = dict.fromkeys((*graph.inputs, *graph.outputs))
+    users = graph.users()
+    whole = [n for n in ends if not any(_takes_part(u, n) for u in users[n])]
+    found = {n: hint(n.type.size) * n.type.dtype.bytes for n in whole}
+    return found if sum(found.values()) > target.l3 else {}
+
+
+def _takes_part(user: Node, n: Node) -> bool:
+    """Whether a tensor is read at some places alone, as a table is, or a slice."""
+    table = isinstance(user.op, ops.Gather) and user.args[0] is n
+    return table or (isinstance(user.op, ops.View) and hint(user.type.size) < hint(n.type.size))
 
 
 def weight(node: Node) -> float:
@@ -86,6 +106,7 @@ class Groups:
         self.order = {n: i for i, n in enumerate(self.graph.nodes())}
         self.inputs = set(self.graph.inputs)
         self.forced = forced_to_store(self.graph).union(self.kept)
+        self.far = far_bytes(self.graph, self.target)
 
     def name(self, node: Node) -> str:
         """What a choice calls a tensor."""
@@ -116,12 +137,18 @@ class Groups:
             return kernel
         key = self.prices.key(nodes, outputs)
         found = self.prices.get(key)
-        kernel.cost = self.prices[key] = self._price(outputs, reads) if found is None else found
+        found = self.prices[key] = self._price(outputs, reads) if found is None else found
+        kernel.cost = max(found, self._far_us({*reads, *outputs}))
         return kernel
 
     def is_short(self, *kernels: Kernel) -> bool:
         """Whether one kernel of all these is no longer than `target.kernel_instructions`."""
         return sum(k.weight for k in kernels) <= self.target.kernel_instructions
+
+    def _far_us(self, touched: Collection[Node]) -> float:
+        """The least time of a kernel that moves these from or to memory."""
+        far, target = sum(self.far.get(n, 0) for n in touched), self.target
+        return far / (target.memory_bytes_per_ns * target.cores * 1e3)
 
     def _price(self, outputs: Group, reads: Iterable[Node]) -> float:
         if len(outputs) > 1 and root_shape(outputs) is None:
