@@ -88,16 +88,22 @@ def stepping(model: nn.Module, x: Tensor) -> Any:
     return step
 
 
-def test_a_step_with_a_layer_is_one_program() -> None:
-    torch.manual_seed(0)
-    module, x = nn.LSTM(4, 6), torch.randn(5, 2, 4)
+def trained_as_eager(module: nn.Module, x: Tensor) -> Any:
+    """The compiled step, after four, whose losses and parameters are eager's."""
     twin = copy.deepcopy(module)
     f, eager = weft.compile(stepping(module, x)), stepping(twin, x)
     for _ in range(4):
         torch.testing.assert_close(f(), eager())
-    assert len(f.programs) == 1 and len(externs(f)) == 2
     for p, q in zip(module.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(p, q)
+    return f
+
+
+def test_a_step_with_a_layer_is_one_program() -> None:
+    torch.manual_seed(0)
+    module, x = nn.LSTM(4, 6), torch.randn(5, 2, 4)
+    f = trained_as_eager(module, x)
+    assert len(f.programs) == 1 and len(externs(f)) == 2
 
 
 def test_long_ones_run_in_eager(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,13 +147,8 @@ def test_a_step_of_an_optimiser_with_a_loop() -> None:
     """Parameters are written in place behind the loops."""
     torch.manual_seed(0)
     module, x = nn.GRU(4, 6), torch.randn(5, 2, 4)
-    twin = copy.deepcopy(module)
-    f, eager = weft.compile(stepping(module, x)), stepping(twin, x)
-    for _ in range(4):
-        torch.testing.assert_close(f(), eager())
+    f = trained_as_eager(module, x)
     assert len(f.programs) == 1 and not f.reasons and not externs(f)
-    for p, q in zip(module.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(p, q)
 
 
 def test_half_precision_is_as_near_as_eager() -> None:

@@ -238,10 +238,12 @@ def _watch_no_marks_of_state() -> None:
     if plain is None or not hasattr(MANAGERS.GuardManager, MARKING):
         return
 
+    of_object = re.compile(r"[])\w]\.\w")  # L['self'].weight, but not L['x']
+
     @wraps(plain)
     def match(self: Any, guard: Any, value: Any = None) -> None:
         marked = any(name.endswith("_indices") for name in getattr(self.get(guard), "__dict__", ()))
-        if marked or not re.search(r"[])\w]\.\w", guard.name):
+        if marked or not of_object.search(guard.name):
             return plain(self, guard, value)
         find = self.get_guard_manager
         self.get_guard_manager = lambda guard: _Unmarked(find(guard))  # type: ignore[reportUnknownLambdaType]

@@ -1,11 +1,13 @@
-"""Recurrent layers in training: ATen's own LSTM where eager takes it, loops over time elsewhere.
+"""Recurrent layers: ATen's own LSTM where eager takes it, loops over time elsewhere.
 
-with recurrent():
+with recurrent(trains=True):
     y, state = lstm(x)      # traced: a call of weft::lstm_layer for each layer and direction
+    y, state = gru(x)       # ... and of weft::recurrent_layer
 
-On CPUs eager computes a layer of an LSTM, and its gradient, by one call of oneDNN. That is kept
-whole: taken apart it has a kernel for each step of time, is slower, and compiles for a second for
-every two steps. GRUs and plain layers, which eager takes apart itself, are; up to LONGEST steps.
+On CPUs eager computes a layer of an LSTM, and its gradient, by one call of oneDNN, which is faster
+than kernels for each step of time. GRUs, plain layers and other LSTMs are one operator as well,
+whose rows are recurrences. What is neither (projections, packed sequences, autocast, sizes that are
+free) is taken apart, up to LONGEST steps.
 """
 
 # This file reaches into torch: its decompositions have no public names for all of it.
@@ -22,8 +24,7 @@ from torch._decomp import decomposition_table, decompositions
 
 from weft.core.errors import CaptureError
 from weft.frontend.extents import is_symbolic
-
-LONGEST = 128  # steps of one graph: a minute of compilation
+from weft.tensor.recurrence import LONGEST
 
 KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 FUNCTIONS = {getattr(torch, kind): getattr(torch.ops.aten, kind) for kind in KINDS}

@@ -31,6 +31,7 @@ from weft.tensor.recurrence import Recurrence
 
 Tensors = Sequence[torch.Tensor]
 Combine = Callable[..., Any]
+DRAWS = "a scan whose body has tensors of its own, or draws random numbers"
 
 
 @scan_op.py_impl(Tracer)
@@ -74,7 +75,7 @@ def _body(
     finally:
         tracer.paused = before
     if len(inner.placeholders) > len(given) or inner.draw is not None:
-        raise CaptureError("a scan whose body has tensors of its own, or draws random numbers")
+        raise CaptureError(DRAWS)
     if any(ref.storage.version for ref in refs):
         raise CaptureError("a scan whose body writes to what it is given")
     inputs = tuple(p.node for p in inner.placeholders)
@@ -171,6 +172,9 @@ def _through_torch(
     """torch's scan, which AOTAutograd traces, below autograd."""
     given = [x.flip(0) for x in xs] if backward else [*xs]
     body = materialize_as_graph(combine, (*init, *(x[0] for x in given), *others))
+    calls = (getattr(n.target, "tags", ()) for n in body.graph.nodes)
+    if any(torch.Tag.nondeterministic_seeded in tags for tags in calls):
+        raise CaptureError(DRAWS)  # the gradient would draw others
     with torch._C._AutoDispatchBelowAutograd():
         found = scan_op(body, tuple(init), tuple(given), tuple(others))
     ends = found[: len(init)]

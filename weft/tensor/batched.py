@@ -14,15 +14,13 @@ from weft.scalar.monoid import SUM
 from weft.scalar.ops import constant
 from weft.tensor.build import Tensor, squeeze
 from weft.tensor.ops import (
+    ALONE,
     Gather,
     Index,
     Map,
     Reduce,
     Scalar,
-    Scan,
-    Scatter,
     Shape,
-    Sort,
     View,
     moved,
     position,
@@ -30,7 +28,7 @@ from weft.tensor.ops import (
 )
 from weft.tensor.rules_view import axes_of, viewed
 
-BATCHED = Gather | Index | Map | Reduce | Scalar | Scan | Scatter | Sort | View
+BATCHED = Gather | Index | Map | Reduce | Scalar | ALONE | View
 
 Value = tuple[Node, bool]  # a tensor, and whether it has the axis
 
@@ -113,4 +111,4 @@ def _further(op: Any) -> Any:
         return replace(op, axes=axes, rest=(0, *rest))
     if isinstance(op, Reduce):
         return replace(op, axes=tuple(a + 1 for a in op.axes))
-    return replace(op, axis=op.axis + 1) if isinstance(op, Scan | Scatter | Sort) else op
+    return replace(op, axis=op.axis + 1) if isinstance(op, ALONE) else op

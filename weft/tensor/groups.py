@@ -49,9 +49,10 @@ def far_bytes(graph: Graph, target: Machine) -> dict[Node, int]:
     optimiser would be cut into kernels that each read little. Not of what is read in parts.
     """
     ends = dict.fromkeys((*graph.inputs, *graph.outputs))
-    users = graph.users()
-    whole = [n for n in ends if not any(_takes_part(u, n) for u in users[n])]
-    found = {n: hint(n.type.size) * n.type.dtype.bytes for n in whole}
+    found = {n: hint(n.type.size) * n.type.dtype.bytes for n in ends}
+    if sum(found.values()) > target.l3:
+        users = graph.users()
+        found = {n: k for n, k in found.items() if not any(_takes_part(u, n) for u in users[n])}
     return found if sum(found.values()) > target.l3 else {}
 
 

@@ -7,6 +7,8 @@ from weft.core.node import Graph, Op, op, require
 from weft.core.types import TensorType, TupleType
 from weft.tensor.ops import Extern
 
+LONGEST = 128  # iterations of what is unrolled: a minute of compilation
+
 
 @op("recurrence")
 class Recurrence(Op):

@@ -9,7 +9,7 @@ Where the target repeats no kernels, and where the body has library calls, it is
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.core.errors import UnsupportedOpError
 from weft.core.node import Graph, Node, Nodes, bottom_up, make, op_of, postorder, substitute
@@ -33,10 +33,8 @@ from weft.tensor.ops import (
     is_expansion,
     position,
 )
-from weft.tensor.recurrence import Recurrence
+from weft.tensor.recurrence import LONGEST, Recurrence
 from weft.tensor.rules import simplify
-
-LONGEST = 128  # iterations of what is unrolled: a minute of compilation
 
 
 def split_recurrences(graph: Graph, repeats: bool) -> Graph:
@@ -49,17 +47,13 @@ def split_recurrences(graph: Graph, repeats: bool) -> Graph:
         if isinstance(node.op, Recurrence):
             inner = split_recurrences(node.op.body, repeats=False)
             whole = repeats and not sizes_of(node.op) and _is_native(inner)
-            one = make(Recurrence(*_counts(node.op), simplify(inner)), *node.args)
+            one = make(replace(node.op, body=simplify(inner)), *node.args)
             done[node] = _Loop(one).results() if whole else unrolled(one)
         if isinstance(node.op, Part) and node.args[0] in done:
             return done[node.args[0]][node.op.number]
         return None
 
     return simplify(graph.rewrite(change))
-
-
-def _counts(op: Recurrence) -> tuple[int, int, int, bool]:
-    return op.count, op.carried, op.sliced, op.backward
 
 
 def _is_native(body: Graph) -> bool:
@@ -239,7 +233,8 @@ class _Loop:
 
     def stacked(self, node: Node) -> Node:
         """All values of a result, by sums outside where it is one of what the loop makes."""
-        batch = self.batch(node)
+        known = self.known()
+        batch = Batch(known, self.count) if node in known else self.batch(node)
         return self.stack(node) if batch is None else batch.of(node)
 
     def summed(self, carry: _Carry) -> Node | None:

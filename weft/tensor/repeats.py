@@ -1,12 +1,14 @@
 """Lowers a recurrence of the tensor level: its body's kernels, repeated over slices of tensors.
 
-steps = repeated(group, buffers, results, taken, lower_body)
+one = Repeating(node, operands, results, taken)
+body, layouts = one.body()                      # to be lowered
+step = one.repeat("gru", lower(body, groups, layouts, roads))
 
 What is carried and stacked as well is read where the iteration before has stacked it; else two
 buffers take turns.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from weft.core.node import Graph, Node, op_of
@@ -20,7 +22,6 @@ from weft.tensor.ops import Part
 from weft.tensor.recurrence import Recurrence
 
 Layouts = tuple[TensorType, ...]
-LowerBody = Callable[[Graph, Layouts], nest.Program]
 
 
 class Repeating:

@@ -71,11 +71,10 @@ def lines_apart(body: Block, cache: int) -> float:
 
 
 def _apart_in(stmt: For, around: tuple[For, ...], cache: int) -> float:
-    path = (*around, stmt)
-    found = (access(part) for s in stmt.body for part in (s, *postorder(*s.terms()))
-             if not isinstance(s, For))  # fmt: skip
-    own = sum(_pieces(*touched, path, cache) for touched in dict.fromkeys(filter(None, found)))
-    return own + sum(_apart_in(s, path, cache) for s in stmt.body if isinstance(s, For))
+    path, own = (*around, stmt), [s for s in stmt.body if not isinstance(s, For)]
+    found = (access(part) for s in own for part in (s, *postorder(*s.terms())))
+    lines = sum(_pieces(*where, path, cache) for where in dict.fromkeys(filter(None, found)))
+    return lines + sum(_apart_in(s, path, cache) for s in stmt.body if isinstance(s, For))
 
 
 def _pieces(buffer: Buffer, index: tuple[Node, ...], path: tuple[For, ...], cache: int) -> float:
