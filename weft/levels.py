@@ -22,7 +22,7 @@ from weft.loop import verify as loop_verify
 from weft.options import Options, find_target
 from weft.scalar.blocks import combining
 from weft.scalar.choices import Choices, Chooser
-from weft.scalar.nest import Block, Kernel, Program
+from weft.scalar.nest import Block, Buffer, Kernel, Program
 from weft.scalar.reach import counted
 from weft.scalar.resize import hints_of, sizes_of, with_hints
 from weft.scalar.rows import expanded
@@ -39,6 +39,8 @@ from weft.tensor.groups import Group
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.recurrences import split_recurrences
 from weft.tensor.rules import simplify
+from weft.tensor.segments import by_segments
+from weft.tensor.sorts import Buffers
 from weft.tensor.statistics import fold_in_one_pass
 from weft.tensor.trims import trim_scatters
 from weft.text import print_program
@@ -197,7 +199,13 @@ def groups_of(
     chooser.begin(graph, searched=options.fuse == "greedy")
     target = find_target(options.target)
     kept = kept_once(graph, known.constants, target)
-    return partition(graph, price, target, options.fuse, chooser, kept, prices)
+    segments = None if isinstance(target, GPU) else partial(segments_of, target)
+    return partition(graph, price, target, options.fuse, chooser, kept, prices, segments)
+
+
+def segments_of(target: CPU, node: Node, buffers: Buffers, out: Buffer) -> list[Block]:
+    """The nests that take as long as a scatter of rows by segments; none where it cannot go so."""
+    return by_segments(node, buffers, out, (), partial(tables, target=target), target.l2 // 2)[1]
 
 
 def ways_to_scatter(target: CPU | GPU, known: Known) -> tuple[list[tuple[str, str]], Sequence[str]]:

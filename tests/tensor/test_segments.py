@@ -48,7 +48,7 @@ def test_entries_are_sorted_and_those_of_a_row_folded_at_once(cache: int, blocks
         assert f"y_starts: i32[{blocks},6]" in text
         assert print_program(parse_program(text)) == text
         assert ("local table" in text) == (blocks > 1)
-        assert ("local near0: f32[3,32]" in text) == (blocks == 2)  # of 64 none has a whole row
+        assert ("local near0: f32[3,32]" in text) == (blocks == 2)
         rng = np.random.default_rng(0)
         given = [
             rng.random((5, 32), np.float32),
@@ -59,6 +59,44 @@ def test_entries_are_sorted_and_those_of_a_row_folded_at_once(cache: int, blocks
         (found,) = interpret.run(program, given, widen=True)
         np.testing.assert_allclose(found, wanted, rtol=1e-14)
         np.testing.assert_array_equal(found[4], given[0][4])
+
+
+SHARED = """
+program tensor shared
+input base: f32[5,32]
+input i: i64[28]
+input w: f32[28]
+input s: f32[7]
+input x: f32[7,32]
+v0 = view{[28,32] -> (i0)}(i): i64[28,32]
+v1 = map{sqrt}(x): f32[7,32]
+v2 = view{[7,32] -> (i0)}(s): f32[7,32]
+v3 = map{multiply}(v1, v2): f32[7,32]
+v4 = view{[28,32] -> (i0 // 4, i1)}(v3): f32[28,32]
+v5 = view{[28,32] -> (i0)}(w): f32[28,32]
+v6 = map{multiply}(v4, v5): f32[28,32]
+y = scatter{sum, axis=0}(base, v0, v6): f32[5,32]
+output y
+"""
+
+
+@pytest.mark.parametrize(("cache", "blocks"), [(1 << 20, 1), (600, 2), (300, 4), (1, 64)])
+def test_what_entries_share_is_computed_once_for_a_block(cache: int, blocks: int) -> None:
+    graph, program = lowered(SHARED, cache)
+    text = print_program(program)
+    assert f"y_starts: i32[{blocks},6]" in text
+    rows = -(-7 // blocks)  # whole rows of x, of which the last blocks may have none
+    assert f"local near0: f32[{rows},32]" in text
+    assert text.index("sqrt") < text.index("# reduce usual")
+    rng = np.random.default_rng(0)
+    given = [
+        rng.random((5, 32), np.float32),
+        rng.integers(5, size=28),
+        *(rng.random(shape, np.float32) for shape in ((28,), (7,), (7, 32))),
+    ]
+    (wanted,) = evaluate(graph, given, widen=True)
+    (found,) = interpret.run(program, given, widen=True)
+    np.testing.assert_allclose(found, wanted, rtol=1e-14)
 
 
 @pytest.mark.parametrize("case", OTHERS)

@@ -18,7 +18,7 @@ from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tensor import ops
 from weft.tensor.alike import Prices
-from weft.tensor.groups import NEVER, Groups, Kernel, Price, place, weight
+from weft.tensor.groups import NEVER, Groups, Kernel, Price, Segments, place, weight
 from weft.tensor.lower import Group, root_shape
 from weft.tensor.recomputed import recomputes, store_recomputed
 from weft.tensor.recurrence import CALLS
@@ -167,6 +167,7 @@ def partition(
     chooser: Chooser | None = None,
     kept: Collection[Node] = (),
     prices: Prices | None = None,
+    segments: Segments | None = None,
 ) -> list[Group]:
     """Groups of stored tensors, each one kernel (or one library call), in order of data flow.
 
@@ -178,10 +179,12 @@ def partition(
     the number of tensors, not with its square.
     Tensors `kept` have a buffer. "none" keeps the initial kernels; "all" stores only what must be,
     and joins what shares a tensor where that is legal, whatever it costs.
-    `prices` of kernels are added to, for what is partitioned next by the same price.
+    `prices` of kernels are added to, for what is partitioned next by the same price. `segments` are
+    the nests of a scatter of rows by segments.
     """
     known = Prices() if prices is None else prices
-    groups = Groups(graph, price, target, (chooser or Chooser()).program, kept, prices=known)
+    choices = (chooser or Chooser()).program
+    groups = Groups(graph, price, target, choices, kept, segments=segments, prices=known)
     store_initially(groups, fuse)
     if fuse == "greedy":
         _Inlining(groups).run()

@@ -19,8 +19,11 @@ from weft.tensor import ops
 from weft.tensor.alike import Prices
 from weft.tensor.lower import Group, lower_group, root_shape
 from weft.tensor.recurrence import CALLS
+from weft.tensor.sorts import Buffers
 
 Price = Callable[[Block], float]
+# Of a scatter, its buffers and the one that it makes: nests that take as long, if it may go so.
+Segments = Callable[[Node, Buffers, Buffer], list[Block]]
 NEVER = float("inf")
 
 
@@ -100,6 +103,7 @@ class Groups:
     kernels: dict[Node, Kernel] = field(default_factory=dict)  # by each of its outputs
     # Kernels by a tensor that they read, in graph order.
     reading: dict[Node, list[Kernel]] = field(default_factory=dict)
+    segments: Segments | None = None  # nests of a scatter by segments, if some go so
     # That were found, which several graphs may share.
     prices: Prices = field(default_factory=Prices)
 
@@ -152,10 +156,15 @@ class Groups:
         return far / (target.memory_bytes_per_ns * target.cores * 1e3)
 
     def _price(self, outputs: Group, reads: Iterable[Node]) -> float:
+        first = outputs[0]
         if len(outputs) > 1 and root_shape(outputs) is None:
             return NEVER
         buffers = {n: Buffer(f"t{self.order[n]}", n.type) for n in (*reads, *outputs)}
-        return self.price(lower_group(outputs, buffers, buffers))
+        us = self.price(lower_group(outputs, buffers, buffers))
+        if self.segments is not None and isinstance(first.op, ops.Scatter):
+            ways = self.segments(first, buffers, buffers[first])
+            us = min(us, sum(map(self.price, ways))) if ways else us
+        return us
 
     def put(self, kernel: Kernel) -> None:
         """Add the kernel, in place of those that stored its outputs."""

@@ -8,16 +8,18 @@ out         for columns that a cache holds: block by block, row by row, for each
 
 A table that is read, added to and stored for each entry takes three accesses for each value; a
 segment takes one. The entries are in as many blocks as that what they read of some columns stays
-in the cache; rows that those of a block read again are copied side by side first. All entries of a
-row are folded in their order, whatever the number of threads.
+in the cache; what many of a block share, such as a row that they read again, is computed once and
+kept side by side first. All entries of a row are folded in their order, whatever the number of
+threads.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from math import lcm
 
 from weft.core.node import Node, make, op_of, postorder, substitute
 from weft.core.text.graph import fresh
-from weft.core.types import TensorType, i32, i64
+from weft.core.types import DType, TensorType, i32, i64
 from weft.scalar.blocks import Index, map_loops
 from weft.scalar.intervals import Interval, bounds
 from weft.scalar.monoid import SUM
@@ -39,7 +41,7 @@ from weft.scalar.structure import renumber
 from weft.tensor.nests import around, loop
 from weft.tensor.ops import Scatter
 from weft.tensor.scatters import Tables
-from weft.tensor.sorts import Buffers, Made, clear, ends, one_more
+from weft.tensor.sorts import Buffers, Made, clear, one_more
 from weft.tensor.terms import Folded, Terms, stored
 
 LEAST = 16  # columns, so that a segment fills a vector register
@@ -70,6 +72,7 @@ class _Segments:
         self.at = apply(checked_index, at, constant(self.named))
         self.value = self.terms.of(self.x, self.place(self.entry))
         self.start = self.terms.of(self.base, self.place(self.row))
+        self.shared = self.shared_terms()
 
     def place(self, row: Node) -> Index:
         """The index of an element of a row."""
@@ -86,11 +89,16 @@ class _Segments:
 
     @property
     def reads(self) -> list[Node]:
-        return [n for n in postorder(self.value) if isinstance(n.op, Load)]
+        """Loads of the value that are in no shared term."""
+        (value,) = substitute((self.value,), {t: constant(0, t.type.dtype) for t in self.shared})
+        return [n for n in postorder(value) if isinstance(n.op, Load)]
 
     def read(self, width: int) -> int:
         """Bytes that all entries read of so many columns; 0 where few are read again."""
         total = loaded = 0
+        for term, (_, each) in self.shared.items():
+            size = term.type.dtype.bytes * width
+            loaded, total = loaded + size * self.entries, total + size * (self.entries // each)
         for node in self.reads:
             buffer = op_of(node, Load).buffer
             size = buffer.type.dtype.bytes
@@ -103,28 +111,44 @@ class _Segments:
 
     def takes(self, order: Block, places: Buffer, starts: Buffer, width: int) -> list[Block]:
         """Nests that take as long: of the order, whose counters wait for each other's stores, on
-        one core; of where each entry is, once for a tile of columns; of folds in order, of values
-        in the cache if they are read again; else of values twice, as they are read in no order.
+        one core; of where each entry is, once for a tile of columns; of what entries share, once;
+        of folds in order, of values in the cache if they are read again; else of values twice, as
+        they are read in no order.
         """
         alone = map_loops(order, lambda s: replace(s, role="scan"))
         blocks, usual, columns = starts.type.shape[0], self.usual(starts), self.shape[-1]
         at = apply("add", self.row, apply("multiply", self.block, constant(self.rows)))
         at = substitute((at,), {self.block: constant(0)})[0] if blocks == 1 else at
         entry = apply("add", apply("multiply", at, constant(usual)), self.turn)
-        reads = self.reads if self.read(width) else []
-        near = {n: make(Load(_near(n)), *n.args[: op_of(n, Load).buffer.type.rank]) for n in reads}
+        again = bool(self.read(width))
+        near = {
+            t: _near(t.type.dtype, 2, (which, self.column)) for t, (which, _) in self.shared.items()
+        }
+        for node in self.reads if again else []:
+            buffer = op_of(node, Load).buffer
+            rank = buffer.type.rank
+            near[node] = _near(buffer.type.dtype, rank, node.args[:rank])
         (value,) = substitute(substitute((self.value,), near), {self.entry: entry})
-        parts = [(-(-columns // TILE), cast(make(Load(places), self.entry), i64))]
-        parts += [] if reads else [(columns, self.value)]
+        parts = [
+            (
+                self.entry,
+                self.entries,
+                -(-columns // TILE),
+                cast(make(Load(places), self.entry), i64),
+            )
+        ]
+        parts += [(self.entry, self.entries, columns, self.value)] if not again else []
+        for term, (which, each) in self.shared.items():
+            (once,) = substitute((term,), {which: self.row})
+            parts.append((self.row, self.entries // each, columns, once))
         outer = [(a, self.shape[d]) for d, a in self.outer.items()]
-        made = [around(outer, (self.copies(n, term),)) for n, term in parts]
+        made = [around(outer, (self.copies(*part),)) for part in parts]
         return [alone, *made, self.folds(places, starts, width, value)]
 
-    def copies(self, columns: int, value: Node) -> For:
-        """Stores of a value of every entry, of so many columns."""
+    def copies(self, over: Node, extent: int, columns: int, value: Node) -> For:
+        """Stores of a value of every entry, or of every row that is read, of so many columns."""
         made = Buffer("made", TensorType(value.type.dtype, (columns,)), "local")
-        store = Store(made, (self.column,), value)
-        return loop(self.entry, self.entries, loop(self.column, columns, store))
+        return loop(over, extent, loop(self.column, columns, Store(made, (self.column,), value)))
 
     def met(self, term: Node, extent: int, width: int) -> int:
         """How many values an index takes, as far as entries and columns decide."""
@@ -140,7 +164,7 @@ class _Segments:
         """Sort the entries of each block."""
         size = self.named + 1
         counts, moved = (Buffer(n, TensorType(i32, (size,)), "local") for n in ("counts", "moved"))
-        first, last = ends(self.block, blocks, self.entries)
+        first, last = self.ends(blocks)
         fold = Fold(("acc0",), SUM, (i32,))
         count = make(Load(counts), self.row)
         begin = apply("add", apply("subtract", fold.running[0], count), cast(first, i32))
@@ -165,17 +189,19 @@ class _Segments:
         columns, strip, blocks = self.shape[-1], axis("strip"), starts.type.shape[0]
         part = apply("add", apply("multiply", strip, constant(width)), self.column)
         moved = {self.column: part} if width < columns else {}
-        start, value = substitute((self.start, known or self.value), moved)
+        all_of = self.start, known or self.value, *self.shared
+        start, value, *terms = substitute(all_of, moved)
         copies: Block = ()
         if known is None:
-            copies, value = self.copied(blocks, width, value)
+            copies, near = self.copied(blocks, width, terms)
+            value = substitute((value,), near)[0]
             (value,) = substitute((value,), {self.entry: cast(make(Load(places), self.turn), i64)})
         sums, some = self.segment(starts, value, known is not None)
         place, here = substitute(self.place(self.row), moved), (self.row, self.column)
         if blocks == 1:
             both = self.combined(start, sums, some)
             store = Store(self.out, place, stored(both, self.out.type.dtype))
-            body: Block = (self.each(width, sums, store),)
+            body: Block = (*copies, self.each(width, sums, store))
         else:
             table = Buffer("table", TensorType(start.type.dtype, (self.rows, width)), "local")
             kept = make(Load(table), *here)
@@ -190,39 +216,59 @@ class _Segments:
         outer += [(strip, columns // width)] * bool(moved)
         return renumber(around(outer, body))
 
-    def copied(self, blocks: int, width: int, value: Node) -> tuple[Block, Node]:
-        """Copies of the rows that the entries of a block read again, and the value of these.
+    def copied(
+        self, blocks: int, width: int, terms: Sequence[Node]
+    ) -> tuple[Block, dict[Node, Node]]:
+        """Copies of what the entries of a block share, of these columns, and the loads of them.
 
         Columns of rows that lie far apart are in few sets of a cache, of which those of a copy
         fill all.
         """
-        part, made, near = -(-self.entries // blocks), list[Stmt](), dict[Node, Node]()
-        for load in (n for n in postorder(value) if isinstance(n.op, Load)) if blocks > 1 else ():
-            found, each = self.read_by(load)
-            if found is None or part % each:
+        made, near = list[Stmt](), dict[Node, Node]()
+        for term, (which, each) in zip(terms, self.shared.values(), strict=True):
+            if blocks == 1 and isinstance(term.op, Load):
                 continue
-            most, row = part // each, axis("copied")
+            most, row = self.part(blocks) // each, axis("copied")
             first = apply("multiply", self.block, constant(most))
-            buffer = op_of(load, Load).buffer
-            kind = TensorType(buffer.type.dtype, (most, width))
-            copy = Buffer(f"near{len(near)}", kind, "local")
-            (term,) = substitute((load,), {found: apply("add", first, row)})
-            left = apply("subtract", constant(self.entries // each), first)
-            end = apply("minimum", constant(most), left)
-            store = loop(self.column, width, Store(copy, (row, self.column), term))
+            copy = Buffer(f"near{len(near)}", TensorType(term.type.dtype, (most, width)), "local")
+            place, at, end = row, which, constant(most)
+            if blocks > 1:
+                place, at = apply("add", first, row), apply("subtract", which, first)
+                left = apply("subtract", constant(self.entries // each), first)
+                end = apply("minimum", end, left)
+            (once,) = substitute((term,), {which: place})
+            store = loop(self.column, width, Store(copy, (row, self.column), once))
             made += [Local(copy), loop(row, end, store)]
-            near[load] = make(Load(copy), apply("subtract", found, first), self.column)
-        return tuple(made), substitute((value,), near)[0]
+            near[term] = make(Load(copy), at, self.column)
+        return tuple(made), near
 
-    def read_by(self, load: Node) -> tuple[Node | None, int]:
-        """The term of an entry that says which row it reads, and how many in turn read one."""
-        by_entry = [a for a in load.args if self.entry in free_variables(a)]
-        across = self.column in free_variables(*load.args) and not op_of(load, Load).masked
-        if not across or len(by_entry) != 1 or function_of(by_entry[0]) != "floordiv":
+    def shared_terms(self) -> dict[Node, tuple[Node, int]]:
+        """The largest terms of the value that entries in turn share: by what, and how many."""
+        found, met = dict[Node, tuple[Node, int]](), set[Node]()
+        left = [self.value]
+        while left:
+            term = left.pop()
+            if term in met:
+                continue
+            met.add(term)
+            which, each = self.shared_by(term)
+            if which is None:
+                left += reversed(term.args)
+            else:
+                found[term] = which, each
+        return found
+
+    def shared_by(self, term: Node) -> tuple[Node | None, int]:
+        """The quotient by which alone a term that loads reads entries, and how many share one."""
+        nodes = [*postorder(term)]
+        by_entry = [n for n in nodes if function_of(n) == "floordiv" and n.args[0] is self.entry]
+        if len(by_entry) != 1 or not any(isinstance(n.op, Load) for n in nodes):
             return None, 1
-        entry, each = by_entry[0].args[0], value_of(by_entry[0].args[1])
-        whole = entry is self.entry and each and self.entries % int(each) == 0
-        return (by_entry[0], int(each)) if whole else (None, 1)  # type: ignore[arg-type]
+        which, each = by_entry[0], value_of(by_entry[0].args[1])
+        axes = free_variables(*substitute((term,), {which: self.row}))
+        across = self.column in axes and self.entry not in axes
+        whole = across and each and self.entries % int(each) == 0
+        return (which, int(each)) if whole else (None, 1)  # type: ignore[arg-type]
 
     def segment(self, starts: Buffer, value: Node, known: bool) -> tuple[For, Node]:
         """The fold of a row's entries of a block, and whether there are any."""
@@ -230,12 +276,25 @@ class _Segments:
         block, after = self.block, apply("add", self.row, constant(1))
         block = constant(0) if blocks == 1 else block
         lo, end = (cast(make(Load(starts), block, r), i64) for r in (self.row, after))
-        hi = apply("minimum", end, apply("add", lo, constant(-(-self.entries // blocks))))
+        hi = apply("minimum", end, apply("add", lo, constant(self.part(blocks))))
         fold = Fold(("acc0",), self.op.monoid, self.op.monoid.carriers((value.type.dtype,)))
         ends = (constant(0), constant(usual)) if known else (lo, hi)
         update = (Update(fold, (value,)),)
         sums = For(self.turn, *ends, update, role="reduce", folds=(fold,), usual=usual)
         return sums, apply("lt", lo, end)
+
+    def part(self, blocks: int) -> int:
+        """Entries of a block: whole rows of what entries share."""
+        whole = lcm(*(each for _, each in self.shared.values()))
+        return -(-self.entries // (blocks * whole)) * whole
+
+    def ends(self, blocks: int) -> tuple[Node, Node]:
+        """Where a block of entries begins and ends."""
+        if blocks == 1:
+            return constant(0), constant(self.entries)
+        part = constant(self.part(blocks))
+        first = apply("multiply", self.block, part)
+        return first, apply("minimum", apply("add", first, part), constant(self.entries))
 
     def usual(self, starts: Buffer) -> int:
         """Entries of a segment, on average."""
@@ -251,11 +310,10 @@ class _Segments:
         return loop(self.row, self.rows, loop(self.column, width, *body))
 
 
-def _near(load: Node) -> Buffer:
-    """A buffer as small as that it is in the cache, in place of what is loaded."""
-    kind = op_of(load, Load).buffer.type
-    shape = (*(1 for _ in kind.shape[1:]), TILE)
-    return Buffer("near", TensorType(kind.dtype, shape), "local")
+def _near(dtype: DType, rank: int, index: Sequence[Node]) -> Node:
+    """A load from a buffer as small as that it is in the cache."""
+    kind = TensorType(dtype, (*(1 for _ in range(rank - 1)), TILE))
+    return make(Load(Buffer("near", kind, "local")), *index)
 
 
 def by_segments(
@@ -276,7 +334,8 @@ def by_segments(
     blocks, (_, width) = 1, tables(made.named, shape[-1])
     while blocks < MOST_BLOCKS and made.read(width) > blocks * cache:
         blocks *= 2
-    width = width if blocks > 1 else shape[-1]
+    plain = all(isinstance(term.op, Load) for term in made.shared)
+    width = shape[-1] if blocks == 1 and plain else width
     places = Buffer(fresh(f"{out.name}_order", {*taken}), TensorType(i32, (made.entries,)))
     starts = Buffer(
         fresh(f"{out.name}_starts", {*taken}), TensorType(i32, (blocks, made.named + 1))
