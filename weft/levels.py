@@ -40,6 +40,7 @@ from weft.tensor.pairs import pair_bf16
 from weft.tensor.recurrences import split_recurrences
 from weft.tensor.rules import simplify
 from weft.tensor.segments import by_segments
+from weft.tensor.slices import join_slices
 from weft.tensor.sorts import Buffers
 from weft.tensor.statistics import fold_in_one_pass
 from weft.tensor.trims import trim_scatters
@@ -188,8 +189,9 @@ def steps_on_tensors(
         ("003_search", lambda graph: search(graph, price, target, log, *searching)),
         ("004_fold_in_one_pass", partial(fold_in_one_pass, price=price)),
         ("005_trim_scatters", trim_scatters),
+        ("006_join_slices", join_slices),
     )
-    return (*steps, ("006_pair_bf16", pair_bf16)) if target.pairs else steps
+    return (*steps, ("007_pair_bf16", pair_bf16)) if target.pairs else steps
 
 
 def groups_of(

@@ -99,6 +99,11 @@ def test_reductions_merge_through_squeezes() -> None:
     }
 
 
+def test_a_reduction_of_some_columns_makes_no_others() -> None:
+    g = simplify(graph(build.total(build.slice_(X, 1, 0, 8), (0,))))
+    assert [n.args[0].type.shape for n in g.nodes() if isinstance(n.op, Reduce)] == [(16, 8)]
+
+
 def test_a_causal_mask_is_one_index_term() -> None:
     i, j = build.iota((8, 8), 0), build.iota((8, 8), 1)
     after = simplify(graph((j <= i) & (i < 100)))

@@ -26,6 +26,7 @@ MODULES = {
     "fold_in_one_pass": "weft.tensor.statistics",
     "pair_bf16": "weft.tensor.pairs",
     "trim_scatters": "weft.tensor.trims",
+    "join_slices": "weft.tensor.slices",
 }
 
 

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import islice
 from operator import or_
 
 from weft.core.node import Graph, Node
@@ -315,19 +316,42 @@ class _Inlining:
         return saved
 
     def _is_better_joined(self, own: Kernel, readers: Sequence[Kernel], saved: float) -> bool:
-        """Whether joining the kernel with its first reader saves more than inlining it into all.
+        """Whether joining the kernel with another saves more than inlining it into all readers.
 
-        The joined kernel stores the tensor for the other readers. No third kernel stands between a
-        kernel and its first reader, so that joining makes no cycle. A reader of another shape
-        reduces the tensor: it may later become an online fold with the kernel after it, which a
-        stored tensor would prevent.
+        That is its first reader, or a sibling. The joined kernel stores the tensor. No third kernel
+        stands between a kernel and its first reader, so that joining makes no cycle. A reader of
+        another shape reduces the tensor: it may later become an online fold with the kernel after
+        it, which a stored tensor would prevent.
         """
-        if len(readers) < 2 or not (is_joinable(own) and is_joinable(readers[0])):
+        if not is_joinable(own):
             return False
-        if own.outputs[0].type.shape != readers[0].outputs[0].type.shape:
-            return False
-        outputs = (*own.outputs, *readers[0].outputs)
-        return own.cost + readers[0].cost - self.groups.kernel(outputs, outputs).cost > saved
+        first = readers[0] if len(readers) > 1 and is_joinable(readers[0]) else None
+        same = first and own.outputs[0].type.shape == first.outputs[0].type.shape
+        others = ([first] if first and same else []) + self._siblings(own, readers)
+        return any(self._saved_joined(own, k) > saved for k in others)
+
+    def _saved_joined(self, a: Kernel, b: Kernel) -> float:
+        """Microseconds that one kernel of both saves."""
+        outputs = (*a.outputs, *b.outputs)
+        return a.cost + b.cost - self.groups.kernel(outputs, outputs).cost
+
+    def _siblings(self, own: Kernel, readers: Sequence[Kernel]) -> list[Kernel]:
+        """Kernels that reduce what is as large along the same axes, read from the same tensors.
+
+        One pass over these makes both, which a reduction inside one of its readers prevents. They
+        have as many elements as are folded: tables, read again and again, are in a cache.
+        """
+        node, groups = own.outputs[0], self.groups
+        if not isinstance(node.op, ops.Reduce) or not own.reads:
+            return []
+        size, largest = (
+            hint(node.args[0].type.size),
+            max(own.reads, key=lambda n: hint(n.type.size)),
+        )
+        found = (k for k in groups.readers(largest) if k is not own and k not in readers)
+        like = islice((k for k in found if _folded(k.outputs[0]) == _folded(node)), NEAREST)
+        shared = ((k, sum(hint(n.type.size) for n in own.reads & k.reads)) for k in like)
+        return [k for k, n in shared if n >= size and not groups.depend(own, k)]
 
     def _inline(self, node: Node, readers: Iterable[Kernel]) -> None:
         """Inline the node, and price anew the tensors that its readers read and store."""
@@ -341,3 +365,12 @@ class _Inlining:
             touched |= dict.fromkeys((*changed.reads, *changed.outputs))
         for other in touched:
             self._push(other)
+
+
+def _folded(node: Node) -> tuple[list[int], list[int]] | None:
+    """The extents that a reduction keeps, and those that it folds; None of other nodes."""
+    if not isinstance(node.op, ops.Reduce):
+        return None
+    axes, shape = node.op.axes, node.args[0].type.shape
+    kept = [n for a, n in enumerate(shape) if n != 1 and a not in axes]
+    return kept, sorted(n for a, n in enumerate(shape) if n != 1 and a in axes)

@@ -186,6 +186,19 @@ class Groups:
             if at < len(readers) and readers[at] is kernel:
                 readers.pop(at)
 
+    def depend(self, a: Kernel, b: Kernel) -> bool:
+        """Whether what one kernel makes is computed from what the other does."""
+        first, last = sorted((a, b), key=place)
+        found, left = set[Node](), [*last.outputs]
+        while left:
+            node = left.pop()
+            if node in first.outputs:
+                return True
+            if node not in found and self.order[node] > first.place:
+                found.add(node)
+                left += node.args
+        return False
+
     def readers(self, node: Node) -> list[Kernel]:
         """Kernels that read the tensor, in graph order."""
         return self.reading.get(node, [])

@@ -218,9 +218,10 @@ def through_permutation(node: Node, op: Reduce) -> Node | None:
         return None
     variables = [i for i in view.index if value_of(i) is None]
     wide = {position(i) for i, n in enumerate(view.shape) if n != 1}
-    folded = {position(i): view.shape[i] for i in op.axes}
+    folded = {position(i) for i in op.axes}
+    lengths = {position(i): n for i, n in enumerate(view.shape)}
     extents = zip(view.index, source.args[0].type.shape, strict=True)
-    selects = any(n != 1 if value_of(i) is not None else n != folded.get(i, n) for i, n in extents)
+    selects = any(n != 1 if value_of(i) is not None else n != lengths.get(i) for i, n in extents)
     if len(variables) != len(wide) or set(variables) != wide or selects:
         return None
     axes = tuple(j for j, i in enumerate(view.index) if i in folded)

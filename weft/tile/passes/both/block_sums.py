@@ -80,7 +80,9 @@ def blocked_sum(stmt: For, ranges: Ranges, labels: Labels) -> For:
 def _in_blocks(stmt: For, width: int, ranges: Ranges, labels: Labels) -> For:
     """The loop in blocks of `width`, and in blocks of blocks where there are many."""
     outer = split_fold(stmt, width, labels)
-    many = _trips(outer, ranges) > 2 * BLOCKS
+    # Of a segment, most often one block, the second level would take as long as its terms.
+    few = 2 * BLOCKS * (BLOCKS if 0 < stmt.usual <= BLOCK else 1)
+    many = _trips(outer, ranges) > few
     return _in_blocks(outer, width * BLOCKS, ranges, labels) if many else outer
 
 
