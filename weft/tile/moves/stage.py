@@ -247,8 +247,10 @@ def _stage(
         return sum(term_cost(n) for n in postorder(term) if moves(n))
 
     own = [t for t in nodes(second.body) if moves(t) and not isinstance(t.op, Load)]
-    both = (t for t in own if not is_index(t) and substitute((t,), same)[0] in computed)
-    best = max(both, key=cost, default=None)
+    known = zip(own, substitute(tuple(own), same), strict=True)
+    both = {t: None for t, of_first in known if not is_index(t) and of_first in computed}
+    inside = {a for t in both for a in t.args}  # which cost no more than what they are inside of
+    best = max((t for t in both if t not in inside), key=cost, default=None)
     if best is None or trips(first) * best.type.dtype.bytes > target.l2 // 2:
         return None
     if not choices.decide("stage", cost(best) > WORTH):
