@@ -371,6 +371,6 @@ def _folded(node: Node) -> tuple[list[int], list[int]] | None:
     """The extents that a reduction keeps, and those that it folds; None of other nodes."""
     if not isinstance(node.op, ops.Reduce):
         return None
-    axes, shape = node.op.axes, node.args[0].type.shape
+    axes, shape = node.op.axes, [hint(n) for n in node.args[0].type.shape]
     kept = [n for a, n in enumerate(shape) if n != 1 and a not in axes]
     return kept, sorted(n for a, n in enumerate(shape) if n != 1 and a in axes)
