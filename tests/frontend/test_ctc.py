@@ -138,3 +138,15 @@ def test_the_operator_by_itself() -> None:
         g = lambda *a: F.ctc_loss(*a, reduction="none")  # noqa: E731
         for a, b in zip(both(f, x, *rest), both(g, x, *rest), strict=True):
             torch.testing.assert_close(a, b, equal_nan=True)
+
+
+@pytest.mark.parametrize("form", ["padded", "concatenated", "too few rows"])
+def test_weft_s_own_gradient(form: str) -> None:
+    x, *rest = given(form)
+
+    def loss(x: Tensor, *rest: Tensor) -> Tensor:
+        return loss_of(x, *rest, zero_infinity=True)
+
+    f = weft.compile(lambda x, *rest: weft.grad(lambda x: loss(x, *rest))(x))
+    torch.testing.assert_close(f(x, *rest), both(loss, x, *rest)[1])
+    assert not f.reasons
