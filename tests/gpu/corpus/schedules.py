@@ -1,7 +1,7 @@
 """A captured program lowered for every schedule of the corpus, and nothing of it twice.
 
 found = lowerings(captured, row.fail)
-[l.name for l in found]      # cuda:sm_80, cuda:sm_90a, cuda:sm_120, "cuda:sm_90a --passes=-007" ...
+[l.name for l in found]      # cuda:sm_80, cuda:sm_90a, cuda:sm_120, "cuda:sm_90a --passes=-008" ...
 
 Passes are left out of the schedule of sm_90a. Where one changes nothing there is no such schedule;
 where it changes some kernels, these alone go through the passes after it again.
