@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 
 import weft
+from tests.captures import capture_call
+from tests.gpu.corpus.player import Player
+from tests.gpu.corpus.schedules import lowerings
 from tests.gpu.opencl import opencl_device
 from tests.gpu.simulated_device import simulated
 from tests.gpu.test_programs import SIMULATOR
@@ -164,3 +167,31 @@ def test_too_many_operands_for_a_launch() -> None:
         text = text.replace(row, "\n".join([row, *more]))
         with pytest.raises(WeftError, match="rows of 36 operands in all: a launch takes 30"):
             lower(parse_program(text), Options("metal"), PassLog())
+
+
+@SIMULATOR
+@pytest.mark.parametrize("more", [0, 1])
+def test_accesses_are_wide_where_all_lengths_allow(more: int) -> None:
+    """Of rows that are all multiples of four elements, but for `more`."""
+    x, y = torch.randn(300, 512), torch.randn(70_000 + more)
+    f = weft.compile(lambda x, y: (x.tanh() * 2, y.tanh() * 2), target="cuda:sm_90a", simulate=True)
+    for found, given in zip(f(x, y), (x, y), strict=True):
+        torch.testing.assert_close(found, given.tanh() * 2)
+    assert launches(f) == [2] and ("load<f32x4>" in f.ir("cuda")) == (more == 0)
+
+
+def test_the_corpus_runs_rows() -> None:
+    """Its player launches them, and leaves the pass out as well."""
+    function = lambda x, y: (x.tanh() * 2, y.tanh() * 2)  # noqa: E731
+    given = torch.randn(70, 3), torch.randn(900)
+    with torch.no_grad():
+        captured = capture_call(function, given, {})
+    failures: list[str] = []
+    found = lowerings(captured, lambda kind, message: failures.append(message))
+    rows = [[isinstance(s, Rows) for s in one.program.steps] for one in found]
+    assert not failures and [True] in rows and [False, False] in rows
+    player = Player()
+    for one in found:
+        if one.target.arch == "sm_90a":
+            for a, b in zip(player.run(one, given), function(*given), strict=True):
+                torch.testing.assert_close(a, b)
