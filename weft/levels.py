@@ -49,6 +49,7 @@ from weft.tile import verify as tile_verify
 from weft.tile.lower import kernels as tile_lower
 from weft.tile.moves.loops import distinct
 from weft.tile.moves.script import by_hand, put_back, read_moves, set_aside
+from weft.tile.passes.programs.join_launches import most_rows
 from weft.tile.price.hints import price_for, ranges_around, thought_large
 from weft.tile.price.tables import tables
 from weft.tile.schedule import (
@@ -151,12 +152,13 @@ def on_program(
 def plain_loops(start: Any, target: CPU | GPU) -> Any:
     """The program; a user's loops then count from 0 by one, as passes know them.
 
-    A GPU has a launch for each row of a kernel. WeftError where it cannot run the program.
+    A GPU has a launch for each row of a kernel where one is too few. WeftError where it cannot run
+    the program.
     """
     check_repeats(start, target)
     if start.level != "loop":
         return start
-    start = expanded(start) if isinstance(target, GPU) else start
+    start = expanded(start, lambda s: most_rows(s.kernel, target) < len(s.rows))
     return start.map_kernels("loop", lambda k: replace(k, body=counted(k.body)))
 
 

@@ -95,3 +95,35 @@ def test_results_that_are_views() -> None:
 
     x = torch.randn(4, 6, requires_grad=True)
     check(f, x)
+
+
+def test_a_difference_is_kept_and_not_what_it_is_of() -> None:
+    """Although one side is a view, which is never kept itself."""
+    torch.manual_seed(0)
+    x, w, y = torch.randn(4, 6), torch.randn(6, 8, requires_grad=True), torch.randn(8, 4)
+    found: set[int] = set()
+
+    def pack(t: Tensor) -> Tensor:
+        found.add(t.untyped_storage().data_ptr())
+        return t
+
+    f = weft.compile(lambda x, w, y: F.mse_loss((x @ w).t(), y))
+    with saved_tensors_hooks(pack, lambda t: t):
+        f(x, w, y).backward()
+    assert w.grad is not None
+    twin = w.detach().clone().requires_grad_()
+    F.mse_loss((x @ twin).t(), y).backward()
+    torch.testing.assert_close(w.grad, twin.grad)
+    assert x.data_ptr() in found and y.data_ptr() not in found
+
+
+def test_copies_of_one_tensor_are_made_again() -> None:
+    """As rotary embeddings have them: torch's cut knows no cat that is made twice."""
+
+    def f(q: Tensor, x: Tensor) -> Tensor:
+        angle = torch.cat([x.detach(), x.detach()], 1)
+        return q * angle.cos() + (q * angle.sin()).tanh() + x.sum() * 0
+
+    assert (
+        check(f, torch.randn(4, 8, requires_grad=True), torch.randn(4, 4, requires_grad=True)) == []
+    )

@@ -41,7 +41,7 @@ def test_without_the_simulator_the_error_says_what_to_do() -> None:
         weft.compile(lambda x: x + 1, simulate=True)
 
 
-@pytest.mark.parametrize("passes", ["007", "stage_inputs", "-007;-008"])
+@pytest.mark.parametrize("passes", ["008", "stage_inputs", "-008;-009"])
 def test_passes_are_left_out(passes: str) -> None:
     with pytest.raises(weft.WeftError, match="-stage_inputs leaves that pass out"):
         weft.compile(lambda x: x, passes=passes)

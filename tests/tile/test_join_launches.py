@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import weft
-from weft.core.errors import ParseError, VerifyError, WeftError
+from weft.core.errors import ParseError, VerifyError
 from weft.core.passes import PassLog
 from weft.driver import compile_text
 from weft.interpret import kernels as kernel_interpret
@@ -112,15 +112,6 @@ def test_every_level_has_rows(isa: str) -> None:
         VERIFY[level](again)
         assert any(isinstance(s, Rows) for s in again.steps)
         assert same(runs.get(level, interpret.run)(again, data), wanted)
-
-
-def test_a_gpu_has_a_launch_for_each_row() -> None:
-    text = print_program(joined(MAPS))
-    levels = lower(parse_program(text), Options("cuda:sm_90a"), PassLog())
-    assert len(levels.program("kernel").steps) == 3
-    tile = print_program(lower(joined(MAPS), Options("cpu:avx2"), PassLog()).program("tile"))
-    with pytest.raises(WeftError, match="only a CPU's kernels"):
-        lower(parse_program(tile), Options("cuda:sm_90a"), PassLog())
 
 
 @pytest.mark.parametrize("level", ["loop", "tile", "kernel"])

@@ -44,6 +44,18 @@ def test_columns_of_products_with_any_number_are_not_skipped() -> None:
     assert print_program(shorter) == print_program(program)
 
 
+def test_columns_are_skipped_beside_a_load_at_literal_places() -> None:
+    """It is no function of literals, although all that it is given are."""
+    lines = ("in8 = load q[0, 0]", "v9 = add(v4, in8)", "v5 = subtract(v9, acc1)")
+    moved = ("\n" + " " * 12).join(lines)
+    text = PROGRAMS["skip_masked"].replace("v5 = subtract(v4, acc1)", moved)
+    program: Program = parse_program(text)
+    shorter = program.map_kernels("loop", lambda k: skip_masked(k, CPUS["avx512"]))
+    assert "in 0..a0 * 32 + 32" in print_program(shorter)
+    inputs = inputs_of(program)
+    close(interpret.run(shorter, inputs, widen=True), interpret.run(program, inputs, widen=True))
+
+
 ROW = """    for a4 in 0..32:  # free
         local row: f32[1,128]
         for a10 in 0..128:  # free

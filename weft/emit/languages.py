@@ -33,6 +33,7 @@ class Language:
     prelude: str  # the header that says the rest
     kernel: str  # its head: {symbol}, {parameters}, {threads} of a block
     buffer: str  # a parameter: {const}, {type}, {name}, {number}
+    pointer: str = ""  # a variable for one, where that is spelt otherwise
     size: str = "const i64 {name}"  # a size that the call decides, by value: {name}, {number}
     faults: str = ""  # the parameter where faults go, if they need one: {number}
     block: str  # which of the grid's this is
@@ -113,6 +114,7 @@ METAL = Language(
     "u32 weft_block [[threadgroup_position_in_grid]], "
     "u32 weft_thread [[thread_position_in_threadgroup]])",
     buffer="device {const}{type} *{name} [[buffer({number})]]",
+    pointer="device {const}{type} *{name}",
     size="constant i64 &{name} [[buffer({number})]]",
     faults="device atomic_int *weft_fault [[buffer({number})]]",
     block="weft_block",

@@ -11,8 +11,9 @@ from weft.core.errors import WeftError
 from weft.emit.c import emit_kernel
 from weft.emit.gpu import Launch, emit_gpu
 from weft.emit.languages import LANGUAGES
+from weft.emit.rows import emit_rows
 from weft.emit.spelling import Names
-from weft.scalar.nest import Kernel
+from weft.scalar.nest import Kernel, Rows
 from weft.scalar.resize import sizes_of
 from weft.scalar.text.printer import show_kernel
 from weft.targets.cpu import CPU
@@ -34,8 +35,12 @@ def sources_of(made: Mapping[str, Any], target: CPU | GPU, sizes: Sequence[str] 
         return symbols, texts, {}
     nests = made["loop"].kernels if "loop" in made else ()
     meant, language = {k.name: show_kernel(k) for k in nests}, LANGUAGES[target.language]
-    each = ((k, symbols[k.name]) for k in kernels)
-    launches = {symbol: emit_gpu(k, symbol, language, meant.get(k.name, ())) for k, symbol in each}
+    launches: dict[str, Launch] = {}
+    for step in made["kernel"].steps:
+        if isinstance(step, Kernel | Rows):
+            how = symbols[step.name], language, meant.get(step.name, ())
+            rows = isinstance(step, Rows)
+            launches[how[0]] = emit_rows(step, *how) if rows else emit_gpu(step, *how)
     for kernel in kernels:
         check_shared(kernel, launches[symbols[kernel.name]].shared_bytes, target)
     return symbols, {symbol: launch.source for symbol, launch in launches.items()}, launches

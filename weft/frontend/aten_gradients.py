@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
-aten = torch.ops.aten
+from weft.library import ctc  # noqa: F401  # pyright: ignore[reportUnusedImport]  # an operator
+
+aten, weft = torch.ops.aten, torch.ops.weft
 Tensor = torch.Tensor
 
 
@@ -102,6 +104,12 @@ def vector_norm(
     return torch.where(zero, 0, g * (x / torch.where(zero, 1, y))).to(x.dtype)
 
 
+def ctc_loss(g: Tensor, y: Tensor, *given: Any) -> Tensor:
+    """Of losses, by the states that the same call gives; those of its parts are NaN."""
+    found = weft.ctc_loss.default(*given)
+    return weft.ctc_loss_backward.default(g, *given[:4], *found, *given[4:])
+
+
 def _kept(y: Tensor, x: Tensor, dim: Any) -> Tensor:
     """A reduction's result with the axes of length 1 that it dropped."""
     if dim is None or (isinstance(dim, list | tuple) and not dim):
@@ -124,4 +132,5 @@ OWN: dict[Any, Callable[..., Tensor | list[Tensor] | None]] = {
     aten.logsumexp.default: logsumexp,
     aten._safe_softmax.default: safe_softmax,
     aten.linalg_vector_norm.default: vector_norm,
+    weft.ctc_loss.default: ctc_loss,
 }

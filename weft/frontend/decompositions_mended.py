@@ -15,6 +15,7 @@ from torch import _meta_registrations
 from torch._decomp import decomposition_table
 
 from weft.core.errors import CaptureError
+from weft.frontend.ctc import ctc_loss
 from weft.frontend.randoms import checked
 
 INTEGERS = torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64
@@ -102,10 +103,13 @@ def _mend(op: Any, function: Any) -> None:
 
 _mend(MULTILABEL, multilabel_margin_loss)
 _mend(torch.ops.aten.cov.default, covariance)
+_mend(torch.ops.aten.ctc_loss.IntList, ctc_loss)
+_mend(torch.ops.aten.ctc_loss.Tensor, ctc_loss)
 _meta_registrations.multiply_integers = _any_element
 
 # By the functions of Python's that call them, before C++ takes them apart.
 IN_PYTHON: dict[Any, Callable[..., torch.Tensor]] = {
     **dict.fromkeys((torch.cov, torch.Tensor.cov), covariance),
     **dict.fromkeys((torch.corrcoef, torch.Tensor.corrcoef), correlation),
+    **dict.fromkeys((torch.ctc_loss, torch.nn.functional.ctc_loss), ctc_loss),
 }

@@ -9,19 +9,26 @@ The cut is torch's minimal one (min-cut rematerialization); here the graph is ma
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch import iinfo
+from torch._functorch import partitioners
+from torch._functorch.compile_utils import fx_graph_cse
 from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
+from weft.core.node import bottom_up
 from weft.frontend.schema import aten, effect
 
 FX = torch.fx.GraphModule
 
+_OPS = partitioners.get_default_op_list
 NARROW = (torch.uint8, torch.int16, torch.int32)
 
 
@@ -54,8 +61,11 @@ SHAPED = {
 # Calls that cost nothing where the result is read: of one tensor and a number.
 SCALED = {aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.neg.default}
 
+# Calls that only move elements, and cost nothing where the result is read.
+COPIES = {aten.cat.default, aten.repeat.default, aten.constant_pad_nd.default}
 
-def partition(joint: FX, inputs: Sequence[Any], **options: Any) -> Any:
+
+def partition(joint: FX, inputs: Sequence[Any], *, num_fwd_outputs: int, **options: Any) -> Any:
     """Forward and backward; what is compared for equality is made of one tensor in memory.
 
     Random bits are computed again.
@@ -66,6 +76,7 @@ def partition(joint: FX, inputs: Sequence[Any], **options: Any) -> Any:
     for node in joint.graph.find_nodes(op="call_function", target=aten.detach.default):
         node.replace_all_uses_with(node.args[0])  # the partitioner would keep both
         joint.graph.erase_node(node)
+    joint.graph = fx_graph_cse(joint.graph)  # before it is asked what backward formulas read
     _forget_values(joint.graph)
     _narrow_positions(joint.graph)
     again: set[torch.fx.Node] = set()
@@ -79,12 +90,28 @@ def partition(joint: FX, inputs: Sequence[Any], **options: Any) -> Any:
     bits = [n for n in joint.graph.nodes if n.target is torch.ops.weft.philox.default]
     again.update(bits)  # which take nothing but a seed
     operands.update(n for b in bits for n in b.all_input_nodes)
-    again.update(n for n in joint.graph.nodes if n not in operands and _is_rearranged(n))
+    again |= _read_again(joint.graph, num_fwd_outputs) - operands
     for node in operands - again:
         node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     for node in again:
         node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
-    return min_cut_rematerialization_partition(joint, inputs, **options)
+    options["num_fwd_outputs"] = num_fwd_outputs
+    with patch.object(partitioners, "get_default_op_list", partial(_known, joint.graph)):
+        return min_cut_rematerialization_partition(joint, inputs, **options)
+
+
+def _known(graph: torch.fx.Graph) -> partitioners.OpTypes:
+    """What the cut knows of ops: all views are views, and copies may be made again.
+
+    Torch's own knows views by name, without transpose, and makes no cat again.
+    """
+    plain = _OPS()
+    calls = [n.target for n in graph.nodes if isinstance(n.target, OpOverload)]
+    views = {t.overloadpacket for t in calls if effect(t) == "view"}
+    moves = views | {t.overloadpacket for t in COPIES}
+    fused, again = plain.fusible_ops | moves, plain.recomputable_ops | moves
+    view_ops = plain.view_ops | views
+    return replace(plain, fusible_ops=fused, recomputable_ops=again, view_ops=view_ops)
 
 
 def _forget_values(graph: torch.fx.Graph) -> None:
@@ -124,6 +151,23 @@ def _through(graph: torch.fx.Graph, node: torch.fx.Node, narrow: torch.dtype) ->
     for reader in readers:
         if reader.op != "output":
             reader.replace_input_with(node, read)
+
+
+def _read_again(graph: torch.fx.Graph, results: int) -> set[torch.fx.Node]:
+    """What is only rearranged, and read where no result needs it, or by others that are.
+
+    What results alone read is not among them: what it is made of would have to be kept.
+    """
+    forward: dict[Any, None] = {}
+    for result in graph.output_node().args[0][:results]:  # type: ignore[index]
+        if isinstance(result, torch.fx.Node):
+            bottom_up(result, forward, lambda _: None, lambda n: n.all_input_nodes)
+    found: set[torch.fx.Node] = set()
+    for n in reversed(graph.nodes):
+        read = any(u in found or (u not in forward and u.op != "output") for u in n.users)
+        if read and _is_rearranged(n):
+            found.add(n)
+    return found
 
 
 def _is_rearranged(n: torch.fx.Node) -> bool:

@@ -250,7 +250,15 @@ def _call(
 def _launch(
     step: Rows, emitted: Emitted, named: Mapping[str, str], numbers: list[int]
 ) -> runtime.Call:
-    """The call of a kernel with rows; the sizes of each row are put behind `numbers`."""
+    """The call of a kernel with rows; the sizes of each row are put behind `numbers`.
+
+    A GPU's kernel takes the operands of all rows at once, and knows their sizes.
+    """
+    symbol, checks = emitted.symbols[step.name], _checks(step.kernel)
+    launch = emitted.launches.get(symbol)
+    if launch is not None:
+        own = tuple(named.get(b.name, b.name) for b in step.operands)
+        return runtime.Call(symbol, own, checks if launch.checked else None)
     args: list[str] = []
     starts: list[int] = []
     for row in step.rows:
@@ -261,9 +269,8 @@ def _launch(
             args.append(runtime.NUMBERS)
             starts.append(8 * len(numbers))
             numbers += row.sizes
-    given, checks = (tuple(starts) if any(starts) else ()), _checks(step.kernel)
-    facts = checks, None, given, len(step.rows), step.grain
-    return runtime.Call(emitted.symbols[step.name], tuple(args), *facts)
+    given = tuple(starts) if any(starts) else ()
+    return runtime.Call(symbol, tuple(args), checks, None, given, len(step.rows), step.grain)
 
 
 def _stores(

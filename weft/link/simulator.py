@@ -15,7 +15,7 @@ from weft.emit.gpu import Launch
 from weft.interpret.memory import as_array, as_tensor
 from weft.link.program import Emitted
 from weft.runtime.sizes import value
-from weft.scalar.nest import Buffer, Call
+from weft.scalar.nest import Buffer, Call, Rows
 from weft.scalar.ops import constant
 from weft.scalar.resize import with_sizes
 from weft.sim import TensorMap, simulate
@@ -49,7 +49,8 @@ def link(
                 memory.setdefault(b.name, new)
             symbol = emitted.symbols[step.name]
             launch = emitted.launches[symbol]
-            operands = [memory[b.name] for b in (*step.inputs, *step.outputs)]
+            given = step.operands if isinstance(step, Rows) else (*step.inputs, *step.outputs)
+            operands = [memory[b.name] for b in given]
             args = arguments(operands, launch, [known[label] for label in launch.sizes])
             where = symbol, value(launch.grid, known), launch.block
             facts = launch.dynamic_bytes, target.arch, target.warp

@@ -106,6 +106,11 @@ class Rows:
     def outputs(self) -> tuple[Buffer, ...]:
         return tuple(b for row in self.rows for b in row.outputs)
 
+    @property
+    def operands(self) -> tuple[Buffer, ...]:
+        """Each row's inputs and outputs, behind those of the row before."""
+        return tuple(b for row in self.rows for b in (*row.inputs, *row.outputs))
+
 
 def verify(repeat: Repeat) -> None:
     """VerifyError unless slices are slices, are read after they are written, and all written.

@@ -4,7 +4,7 @@ parts(step)[1]                 # the kernel over the buffers of its second row
 expanded(program)              # the program without rows, for what does not know them
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from weft.core.node import Node
@@ -24,12 +24,15 @@ def parts(step: Rows) -> tuple[Kernel, ...]:
     return tuple(_part(step, row, f"{step.name}.r{n}") for n, row in enumerate(step.rows))
 
 
-def expanded(program: Program) -> Program:
-    """The program with a kernel for each row. At the loop level buffers have their own shapes."""
+def expanded(program: Program, wanted: Callable[[Rows], bool] = lambda _: True) -> Program:
+    """The program with a kernel for each row, of what is `wanted` so.
+
+    At the loop level buffers have their own shapes.
+    """
     taken = {k.name for k in program.kernels}
 
     def plain(step: Step) -> Iterator[Step]:
-        if not isinstance(step, Rows):
+        if not isinstance(step, Rows) or not wanted(step):
             yield step
             return
         for row, kernel in zip(step.rows, parts(step), strict=True):

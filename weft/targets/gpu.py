@@ -21,6 +21,8 @@ _SORTS = """sort.default sort.stable topk.default kthvalue.default mode.default
 median.default median.dim nanmedian.default nanmedian.dim""".split()
 LIBRARY = tuple(f"aten.{name}" for name in (*_FOLDS, *_SORTS))
 ATOMICS = (*_INTEGERS, ("atomic_add", "f32"), ("atomic_add", "f64"))
+# 4 KB of addresses; OpenCL 1.2 has room for 1 KB, with one for faults; Metal's table has 31 places.
+OPERANDS = {"cuda": 512, "hip": 512, "opencl": 127, "metal": 30}
 STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
 
 
@@ -80,6 +82,7 @@ def _gpu(language: str, arch: str, cores: int, ghz: float, memory: float, **fact
         library=LIBRARY,
         tabled=("aten.index_put.default", "aten._embedding_bag_backward.default"),
         exchanges=language in ("cuda", "hip"),
+        operands=OPERANDS[language],
         async_copies=language == "cuda",
         shared_threads=512 if language in ("cuda", "hip") else 256,
         boxes=language == "cuda" and arch != "sm_80",

@@ -27,6 +27,7 @@ class Machine:
     fork_us: float = 2.0  # one more parallel region
     kernel_instructions: float = 512.0  # most of an iteration, in vectors: more miss the caches
     kernel_buffers: int = 64  # most buffers of a kernel: with more, bandwidth drops
+    operands: int | None = None  # most that a launch takes; None: no limit
     library: tuple[str, ...] = ()  # scatters that ATen's kernels do faster than tables
     tabled: tuple[str, ...] = ()  # more of these, where stores combine no floats
     tiled: tuple[str, ...] = ()  # products that ATen computes of bf16 in tiles, for which no C is

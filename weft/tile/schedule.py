@@ -28,6 +28,7 @@ GPU_PROGRAM = scheduled(
     "programs.chunk_reduce",  # before what it merges is split over the grid
     "programs.split_matmul_k",
     "programs.split_scans",
+    "programs.join_launches",  # of the kernels that are left
 )
 MERGES = ("merge_rows", "chunk_reduce")  # which fuse="none" and fuse="all" leave out
 PRECISE = ("block_sums", "widen_folds")  # they decide digits, so no choice leaves them out
@@ -124,9 +125,11 @@ def check_repeats(program: Any, target: CPU | GPU) -> None:
 def check_machine(program: Program, target: CPU | GPU) -> None:
     """WeftError for a kernel of the tile or kernel level that was scheduled for other machines."""
     on_gpu = isinstance(target, GPU)
-    joined = next((s.name for s in program.steps if isinstance(s, Rows) and on_gpu), None)
-    if joined is not None:
-        raise WeftError(f"kernel {joined} has rows: at this level only a CPU's kernels have them")
+    for step in (s for s in program.steps if isinstance(s, Rows)):
+        count, most = len(step.operands), target.operands
+        if most is not None and count > most:
+            told = f"kernel {step.name} has rows of {count} operands in all"
+            raise WeftError(f"{told}: a launch takes {most} at most")
     theirs = r"parallel|vector\d+" if on_gpu else r"grid|thread"
     for kernel in program.kernels:
         binds = (loop.bind for loop in loops_in(kernel.body))

@@ -23,7 +23,7 @@ import torch
 from tests.gpu.corpus.schedules import Lowered, Made
 from weft.core.errors import CompilerError, WeftError
 from weft.link.simulator import arguments, memory_of, tensor_of
-from weft.scalar.nest import Kernel
+from weft.scalar.nest import Kernel, Rows
 from weft.sim import simulate
 from weft.sim.build import build
 from weft.targets.gpu import GPU
@@ -121,7 +121,7 @@ class Player:
         given = zip(program.inputs, tensors, strict=True)
         memory = {b.name: memory_of(t, b) for b, t in given}
         for step in program.steps:
-            if not isinstance(step, Kernel):
+            if not isinstance(step, Kernel | Rows):
                 raise WeftError(f"{step.target} is a library call: the simulator has none")
             made = one.made[step.name]
             sample = samples.pop(0)
@@ -134,12 +134,24 @@ class Player:
             outputs = [array.copy() for array in known] or [*new]
             if sample >= 0:
                 facts = [*map(digest, [*inputs, *known])] if whole else [sample]
-                outputs = self.play(made, one, sample, inputs, outputs, facts)
+                arrays = [*inputs, *outputs]
+                if isinstance(step, Rows):
+                    names = (b.name for b in (*step.inputs, *step.outputs))
+                    held = dict(zip(names, arrays, strict=True))
+                    arrays = [held[b.name] for b in step.operands]
+                outputs = self.play(made, one, sample, inputs, outputs, arrays, facts)
             memory |= {b.name: array for b, array in zip(step.outputs, outputs, strict=True)}
         return [tensor_of(memory[b.name], b) for b in program.outputs]
 
     def play(
-        self, made: Made, one: Lowered, sample: int, inputs: Any, outputs: Any, facts: Any
+        self,
+        made: Made,
+        one: Lowered,
+        sample: int,
+        inputs: Any,
+        outputs: Any,
+        arrays: Any,
+        facts: Any,
     ) -> Any:
         """The outputs; those of before where the kernel has run, and `facts` were the same."""
         launch = made.launch
@@ -147,7 +159,7 @@ class Player:
         if key not in self.played:
             for array in inputs:
                 array.setflags(write=False)  # so that it is not copied back
-            args = arguments([*inputs, *outputs], launch)
+            args = arguments(arrays, launch)
 
             def run(text: str, symbol: str) -> Any:
                 where = (text, symbol, launch.grid, launch.block, args)

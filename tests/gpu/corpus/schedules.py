@@ -1,7 +1,7 @@
 """A captured program lowered for every schedule of the corpus, and nothing of it twice.
 
 found = lowerings(captured, row.fail)
-[l.name for l in found]      # cuda:sm_80, cuda:sm_90a, cuda:sm_120, "cuda:sm_90a --passes=-007" ...
+[l.name for l in found]      # cuda:sm_80, cuda:sm_90a, cuda:sm_120, "cuda:sm_90a --passes=-008" ...
 
 Passes are left out of the schedule of sm_90a. Where one changes nothing there is no such schedule;
 where it changes some kernels, these alone go through the passes after it again.
@@ -26,7 +26,7 @@ from weft.frontend.graph import Captured, Known
 from weft.options import Options
 from weft.scalar.index import simplify
 from weft.scalar.intervals import Ranges, bounds
-from weft.scalar.nest import Block, For, Kernel, Program
+from weft.scalar.nest import Block, For, Kernel, Program, Rows
 from weft.scalar.ops import apply, function_of
 from weft.scalar.reach import axis_range
 from weft.scalar.text.printer import show_kernel
@@ -156,7 +156,9 @@ def without(number: str, name: str, steps: list[Step], first: Lowered) -> Iterat
     options = Options(FIRST, passes=f"-{number}", fallback="error")
     step, program = steps[at], steps[at].before
     if step.letter == "t":
-        program = replace(program, steps=step.changed)
+        own = {k.name for k in step.changed}
+        kept = (s for s in program.steps if isinstance(s, Kernel | Rows) and s.name in own)
+        program = replace(program, steps=tuple(kept))
     for later in steps[at + 1 :]:
         if later.letter == step.letter and later.name[:3] != number:
             program = later.change(program)

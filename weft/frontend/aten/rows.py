@@ -6,7 +6,7 @@ from weft.frontend.aten.table import Row
 
 FAMILIES = """pointwise reductions views factories indexing scatters bags quantised random_bits
 contractions convolution norms attention sorts histograms segments distances resampling adaptive
-grids derivatives recurrent"""
+grids derivatives recurrent ctc"""
 
 LOWER: dict[str, Row] = {}
 for family in FAMILIES.split():

@@ -208,6 +208,8 @@ def _zero(node: Node) -> Node | None:
 def _absorbed(node: Node) -> Node | None:
     """A function of literals, or of one that decides it whatever finite number the other is."""
     name, literals = function_of(node), {value_of(a): a for a in reversed(node.args)}
+    if name is None:  # a load at literal places, too
+        return None
     infinite = name == "add" or (name == "subtract" and value_of(node.args[0]) is not None)
     if infinite and -math.inf in literals:
         return literals[-math.inf]

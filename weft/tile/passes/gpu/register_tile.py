@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node
 from weft.scalar.blocks import loops_in, map_loops, nodes
-from weft.scalar.divisors import of_axis
+from weft.scalar.divisors import is_multiple, of_axis
 from weft.scalar.intervals import Interval
 from weft.scalar.nest import Block, For, Kernel, Stmt, walk
-from weft.scalar.ops import Constant, has_symbol
+from weft.scalar.ops import Constant, apply, has_symbol
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import ranges_in, strip_width, trips
 from weft.tile.analysis.tiles import Tile, on_tiles, register_split, tile_of
@@ -100,7 +100,10 @@ class _Strips:
     def cut(self, grid: For, thread: For, known: dict[Node, int], blocks: int) -> For:
         """A loop over threads in blocks of the grid: blocks grow by as much as the strips."""
         width = self.width(thread, blocks // self.target.cores, known)
-        whole = not has_symbol(grid.hi) and trips(replace(grid, step=1)) % width == 0
+        if has_symbol(grid.hi):
+            whole = is_multiple(apply("subtract", grid.hi, grid.lo), width)
+        else:
+            whole = trips(replace(grid, step=1)) % width == 0
         if width == 1 or not whole or thread.role != "free":
             return grid
         inner = self.strip(replace(thread, hi=upto(grid.axis, grid.step * width, grid.hi)), width)

@@ -10,9 +10,11 @@ before  kernel add(x: f32[64], y: f32[64]) -> z: f32[64]        after  size n0: 
 
 Horizontal fusion: an optimiser's step is one launch and one C function for all tensors. Maps over
 all of dense memory may differ in shape: they are one loop over their flat spaces, as long as each
-row says. Other kernels are equal but for the names of buffers.
+row says. Other kernels are equal but for the names of buffers. On a GPU a launch takes some hundred
+operands, and products stay apart.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +25,7 @@ from operator import itemgetter
 
 from weft.core.node import Node, make
 from weft.core.types import TensorType
-from weft.scalar.blocks import access, address, combining, nodes, redirect
+from weft.scalar.blocks import access, address, combining, loops_in, nodes, redirect
 from weft.scalar.choices import Choices
 from weft.scalar.nest import (
     Block,
@@ -44,8 +46,9 @@ from weft.scalar.repeat import Row
 from weft.scalar.resize import sizes_of, with_sizes
 from weft.scalar.sizes import size
 from weft.scalar.structure import copies, renumber, restates, structure
+from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import ranges_in
+from weft.tile.analysis.access import contraction, ranges_in
 from weft.tile.moves.join import collapse
 from weft.tile.price.cost import block_time_us
 
@@ -73,13 +76,15 @@ def join_launches(
     if sizes_of(program):
         return program  # their kernels may read sizes of the program, which rows do not have
     order, numbers = _Order(program.steps), count()
+    held = (target.l3 if isinstance(target, GPU) else target.l2) // 2
     for alike in _alike(program, {program.inputs[i].name for i in constants}):
-        room = target.l2 // 2 // len(alike)
-        small = [m for m in alike if order.passed(m.kernel) <= room]
+        if most_rows(alike[0].kernel, target) < 2:
+            continue
+        small = [m for m in alike if order.passed(m.kernel) <= held // len(alike)]
         for same, us in _classes(small, target):
-            for apart in order.independent(same):
+            for apart in (some for free in order.independent(same) for some in _few(free, target)):
                 members = order.independent(apart)[0]  # what was joined since may be in between
-                if len(members) == 1 or order.waiting(members) > target.l2 // 2:
+                if len(members) == 1 or order.waiting(members) > held:
                     continue
                 if choices.decide(f"rows.{members[0].kernel.name}", True):
                     order = _Order(order.joined(members, _rows(members, us, target, numbers)))
@@ -179,6 +184,24 @@ def _classes(
     for long, same in groupby(sorted(members, key=is_long), is_long):
         held = [*same]
         yield held, 0.0 if long else sum(us(m.length) for m in held) / len(held)
+
+
+def most_rows(kernel: Kernel, target: Machine) -> int:
+    """How many rows one launch takes the operands of.
+
+    On a GPU one of a product: a copy engine fills its tiles by what the launch says of an operand.
+    """
+    if target.operands is None:
+        return sys.maxsize
+    if any(map(contraction, loops_in(kernel.body))):
+        return 1
+    return target.operands // (len(kernel.inputs) + len(kernel.outputs))
+
+
+def _few(members: Sequence[_Member], target: Machine) -> Iterator[Sequence[_Member]]:
+    """As many members at a time as one launch takes the operands of."""
+    most = min(len(members), most_rows(members[0].kernel, target))
+    return (members[i : i + most] for i in range(0, len(members), most))
 
 
 def _rows(members: Sequence[_Member], us: float, target: Machine, numbers: Iterator[int]) -> Rows:
