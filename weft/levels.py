@@ -39,6 +39,7 @@ from weft.tensor.groups import Group
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.recurrences import split_recurrences
 from weft.tensor.rules import simplify
+from weft.tensor.runs import as_scatters
 from weft.tensor.segments import by_segments
 from weft.tensor.slices import join_slices
 from weft.tensor.sorts import Buffers
@@ -183,8 +184,9 @@ def steps_on_tensors(
     if start == "tensor":
         return (split,) if isinstance(target, GPU) else ()
     searching = options.search, known.constants, prices
+    plain = as_scatters if isinstance(target, GPU) else lambda graph: graph
     steps: Passes = (
-        ("001_simplify", lambda graph: simplify(graph, log.fired)),
+        ("001_simplify", lambda graph: simplify(plain(graph), log.fired)),
         split,
         ("003_search", lambda graph: search(graph, price, target, log, *searching)),
         ("004_fold_in_one_pass", partial(fold_in_one_pass, price=price)),
