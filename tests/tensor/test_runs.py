@@ -142,3 +142,10 @@ def test_gradients(how: str) -> None:
     y = x.double().requires_grad_()
     (wanted,) = torch.autograd.grad((f(y, lengths) * weight).nan_to_num(0, 0, 0).sum(), y)
     torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_on_a_gpu_they_are_scatters() -> None:
+    f, (x, lengths) = segments("sum", 60, 3)
+    g = weft.compile(f, fallback="error", target="cuda:sm_90a", simulate=True)
+    torch.testing.assert_close(g(x, lengths), f(x, lengths))
+    assert "runs" not in g.ir("tensor")
