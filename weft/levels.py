@@ -180,11 +180,12 @@ def steps_on_tensors(
     known: Known,
 ) -> Passes:
     """The passes of the tensor level, each with its name; of programs that `start` there, few."""
-    split = ("002_split_recurrences", partial(split_recurrences, repeats=isinstance(target, CPU)))
+    plain = as_scatters if isinstance(target, GPU) else lambda graph: graph
+    repeats = isinstance(target, CPU)
+    split = ("002_split_recurrences", lambda g: split_recurrences(plain(g), repeats=repeats))
     if start == "tensor":
         return (split,) if isinstance(target, GPU) else ()
     searching = options.search, known.constants, prices
-    plain = as_scatters if isinstance(target, GPU) else lambda graph: graph
     steps: Passes = (
         ("001_simplify", lambda graph: simplify(plain(graph), log.fired)),
         split,

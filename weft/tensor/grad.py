@@ -121,8 +121,7 @@ def _scatter(node: Node, g: Tensor) -> Found:
 
 def _runs(node: Node, g: Tensor) -> Found:
     """Those of the scatter that does the same."""
-    base, _, x = node.args
-    to_base, to_x = gradients((as_scatter(node).node,), (g.node,), (base, x))
+    to_base, to_x = gradients((as_scatter(node).node,), (g.node,), node.args[::2])
     return Tensor(to_base), None, Tensor(to_x)
 
 
