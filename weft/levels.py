@@ -39,6 +39,7 @@ from weft.tensor.groups import Group
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.recurrences import split_recurrences
 from weft.tensor.rules import simplify
+from weft.tensor.runs import as_scatters
 from weft.tensor.segments import by_segments
 from weft.tensor.slices import join_slices
 from weft.tensor.sorts import Buffers
@@ -181,12 +182,14 @@ def steps_on_tensors(
     known: Known,
 ) -> Passes:
     """The passes of the tensor level, each with its name; of programs that `start` there, few."""
-    split = ("002_split_recurrences", partial(split_recurrences, repeats=isinstance(target, CPU)))
+    plain = as_scatters if isinstance(target, GPU) else lambda graph: graph
+    repeats = isinstance(target, CPU)
+    split = ("002_split_recurrences", lambda g: split_recurrences(plain(g), repeats=repeats))
     if start == "tensor":
         return (split,) if isinstance(target, GPU) else ()
     searching = options.search, known.constants, prices
     steps: Passes = (
-        ("001_simplify", lambda graph: simplify(graph, log.fired)),
+        ("001_simplify", lambda graph: simplify(plain(graph), log.fired)),
         split,
         ("003_search", lambda graph: search(graph, price, target, log, *searching)),
         ("004_fold_in_one_pass", partial(fold_in_one_pass, price=price)),

@@ -63,7 +63,9 @@ def symbol(function: Function, d: DType) -> str:
 
 
 def source(lanes: int) -> str:
-    text = f'#include "weft.h"\n#define WEFT_LANES {lanes}\n#include "weft_math.h"\n'
+    widths = dict.fromkeys((1, lanes))  # as emitted files have
+    text = '#include "weft.h"\n'
+    text += "".join(f'#define WEFT_LANES {n}\n#include "weft_math.h"\n' for n in widths)
     text += "const weft_table *weft_shared; int weft_threads; _Thread_local int *weft_fault;\n"
     x = f"x{lanes}" if lanes > 1 else ""
     for d in WORDS:

@@ -1,4 +1,7 @@
-"""weft_special.h in f64 against mpmath, which torch has through sympy, and torch at the ends."""
+"""weft_special.h in f64 against mpmath, which torch has through sympy, and torch at the ends.
+
+Of one lane, as GPUs have it, and in vectors by weft_math.h.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,24 @@ import torch
 
 from weft.scalar.special import SPECIAL
 
-HEADERS = Path(__file__).parents[2] / "weft" / "runtime" / "gpu"
+RUNTIME = Path(__file__).parents[2] / "weft" / "runtime"
 HEAD = """typedef double wide;
 #define WEFT_W(op) __builtin_##op
 #define WEFT_W_FN static inline __attribute__((unused))
-#include "weft_special.h"
+#include "gpu/weft_special.h"
 """
-FLAGS = "-O2 -ffp-contract=off -Wall -Werror -shared -fPIC"
+FLAGS = (
+    "-O2 -std=gnu11 -fno-math-errno -fno-trapping-math -ffp-contract=off -Wno-psabi "
+    "-Wall -Werror -shared -fPIC"
+)
+BUILDS = {
+    "scalar": (0, ""),
+    "x1": (1, "-march=native"),
+    "x8": (8, "-march=native"),
+    "x16": (16, "-march=native"),
+    "avx2-x8": (8, "-march=native -mno-avx512f"),
+    "plain-x4": (4, "-mno-avx"),
+}
 TRUE = {
     "modified_bessel_i0": lambda x: mp.besseli(0, x),
     "modified_bessel_i1": lambda x: mp.besseli(1, x),
@@ -52,30 +66,37 @@ TRUE = {
 EDGES = [0, -0.0, np.inf, -np.inf, np.nan, 1, -1, -2.5, 0.5, 2, 3, 10, 1e-30, -0.5, 7, 9]
 
 
-def source() -> str:
-    text = HEAD
+def source(lanes: int) -> str:
+    """Functions of arrays whose length is a multiple of the lanes; 0: those of a scalar."""
+    x = f"_f64x{lanes}" if lanes > 1 else "_f64"
+    define = f'#define WEFT_LANES {lanes}\n#include "weft_math.h"\n'
+    text = define.replace(f"{lanes}", "1") + define * (lanes > 1) if lanes else HEAD
     for arity, names in enumerate(SPECIAL, 1):
         for name in names:
-            parameters, args = ("", "x[i]") if arity == 1 else ("const double *z, ", "x[i], z[i]")
-            text += f"void do_{name}(const double *x, {parameters}double *y, long n) "
-            text += f"{{ for (long i = 0; i < n; i++) y[i] = weft_{name}({args}); }}\n"
+            parameters = ", ".join(f"const double *p{n}" for n in range(arity))
+            args = ", ".join(f"load{x}(p{n} + i)" if lanes else f"p{n}[i]" for n in range(arity))
+            body = f"store{x}(y + i, {name}{x}({args}))" if lanes else f"y[i] = weft_{name}({args})"
+            loop = f"for (long i = 0; i < n; i += {max(lanes, 1)})"
+            text += f"void do_{name}({parameters}, double *y, long n) {{ {loop} {body}; }}\n"
     return text
 
 
-@pytest.fixture(scope="module")
-def call(tmp_path_factory: pytest.TempPathFactory) -> Any:
+@pytest.fixture(scope="module", params=BUILDS)
+def call(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    lanes, machine = BUILDS[request.param]
     folder = tmp_path_factory.mktemp("special")
-    (folder / "s.c").write_text(source())
-    command = f"gcc {FLAGS} -I{HEADERS} s.c -o s.so -lm"
+    (folder / "s.c").write_text(source(lanes))
+    command = f"gcc {FLAGS} {machine} -I{RUNTIME} s.c -o s.so -lm"
     subprocess.run(command.split(), cwd=folder, check=True)
     library = ctypes.CDLL(str(folder / "s.so"))
 
     def run(name: str, *inputs: Any) -> np.ndarray:
-        arrays = [np.ascontiguousarray(a, np.float64) for a in inputs]
+        n = len(inputs[0])
+        arrays = [np.append(np.asarray(a, np.float64), np.ones(-n % 16)) for a in inputs]
         arrays.append(np.empty_like(arrays[0]))
         pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in arrays]
         getattr(library, f"do_{name}")(*pointers, ctypes.c_long(len(arrays[0])))
-        return arrays[-1]
+        return arrays[-1][:n]
 
     return run
 

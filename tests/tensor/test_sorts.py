@@ -169,3 +169,46 @@ def test_keys_of_what_their_row_sums_to(fuse: Any) -> None:
     compiled = weft.compile(likely, fuse=fuse, fallback="error")
     for ours, theirs in zip(compiled(x), likely(x), strict=True):
         torch.testing.assert_close(ours.values, theirs.values)
+
+
+MANY = 70  # more than are picked one by one: those of a threshold are moved together, then sorted
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32, torch.uint8]
+)
+def test_the_first_of_many(dtype: torch.dtype, descending: bool) -> None:
+    """Ties, NaN and infinities at the threshold and elsewhere; equals come in their order."""
+    torch.manual_seed(0)
+    x = values(dtype, 3, 2 * MANY + 1)
+    same = torch.ones_like(x)
+    first = torch.cat([same[:, : MANY - 1], x[:, MANY - 1 :]], 1)
+    f = weft.compile(lambda x: x.topk(MANY, -1, descending), fallback="error")
+    for given in (x, same, first, first.flip(1)):
+        got, want = f(given), both(descending)(given)
+        assert exact(got[0], want[0][:, :MANY])
+        assert torch.equal(got[1], want[1][:, :MANY])
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((400,), 0), ((150, 4), 0), ((2, 200, 3), 1)])
+def test_the_first_of_many_along_any_axis(shape: tuple[int, ...], dim: int) -> None:
+    x = torch.where(torch.rand(shape) < 0.7, torch.nan, torch.randn(shape))
+    got = weft.compile(lambda x: x.topk(MANY, dim), fallback="error")(x)
+    want = x.sort(dim=dim, descending=True, stable=True)
+    assert exact(got[0], want[0].narrow(dim, 0, MANY))
+    assert torch.equal(got[1], want[1].narrow(dim, 0, MANY))
+
+
+def test_the_first_of_many_on_every_level_and_their_gradients() -> None:
+    x = torch.randn(2, 2 * MANY)
+    f = weft.compile(lambda x: x.topk(MANY), fallback="error", target="cpu:avx2")
+    f(x)
+    check_levels(f.programs[0].artifact.levels(), [x])
+    weight, y = torch.randn(2, MANY), x.clone().requires_grad_()
+    loss = lambda x: (x.topk(MANY)[0] * weight).sum()  # noqa: E731
+    (wanted,) = torch.autograd.grad(loss(y), y)
+    assert torch.equal(weft.compile(weft.grad(loss))(x), wanted)
+    z = x.clone().requires_grad_()
+    torch.compile(loss, backend="weft")(z).backward()
+    assert torch.equal(z.grad, wanted)

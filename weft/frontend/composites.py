@@ -16,10 +16,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from weft.frontend.decompositions_mended import IN_PYTHON
+from weft.frontend.products import FUNCTIONS, Products, product
 from weft.frontend.recurrent import in_parts, recurrent
 from weft.frontend.schema import KEPT_CALLS, with_defaults
 from weft.frontend.tracer import Tracer
 from weft.frontend.whole import whole_ops
+
+OWN = {**IN_PYTHON, **dict.fromkeys(FUNCTIONS, product)}
 
 
 def in_transform() -> bool:
@@ -40,7 +43,7 @@ class Composites(TorchFunctionMode):
         kwargs = kwargs or {}
         op = KEPT_CALLS.get(func)
         if op is None or self._transformed(args):
-            return (in_parts(func, args) or IN_PYTHON.get(func, func))(*args, **kwargs)
+            return (in_parts(func, args) or OWN.get(func, func))(*args, **kwargs)
         arguments = op._schema.arguments
         given = dict(zip((a.name for a in arguments), args, strict=False), **kwargs)
         if not given.keys() <= {a.name for a in arguments}:
@@ -79,11 +82,11 @@ def in_training(inputs: Sequence[Any], native: bool) -> Generator[None]:
     devices = {t.device.type for t in inputs if isinstance(t, torch.Tensor)}
     if native or devices - {"cpu"}:
         mkldnn = switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False)
-        with mkldnn, recurrent(True), whole_ops(), sdpa_kernel(SDPBackend.MATH):
+        with mkldnn, recurrent(True), whole_ops(), sdpa_kernel(SDPBackend.MATH), Products():
             yield
     else:
         kernels = sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])
-        with recurrent(True), whole_ops(), kernels:
+        with recurrent(True), whole_ops(), kernels, Products():
             yield
 
 

@@ -6,9 +6,10 @@
 //
 // One body serves every width. Within 2 ulp, subnormals included: f32 exp exp2 expm1 log log1p tanh
 // sigmoid erf sin cos lgamma, and most of weft_math_f64.h. A few functions call libm lane by lane.
+// Special functions are in gpu/weft_special.h.
 //
 // Sources. Own minimax fits: f32 erf by tables, exp, exp2, expm1, log1p, tanh, atan, asin, sinh,
-// lgamma.
+// lgamma, erfinv, i0e, i1e.
 // Juffa's published polynomials: f32 erf without a table, sin, cos.
 
 #define WEFT_KEEP_TEMPLATE
@@ -40,20 +41,56 @@ WEFT_SCALE(f64x2, pd128, WEFT_SCALE_F64_ZERO)
 #undef WEFT_SCALE
 #endif
 
-// Special functions, of one lane; those of f32 are computed in f64.
-typedef f64 wide;
-#define WEFT_W(op) __builtin_##op
+// Special functions are of V(f64): what weft_special.h asks for.
 #define WEFT_W_FN static inline __attribute__((unused))
-#include "gpu/weft_special.h"
-#define WEFT_SINGLE_1(name) WEFT_W_FN f32 weft_##name##_f32(f32 x) { return (f32)weft_##name(x); }
-#define WEFT_SINGLE_2(name)                                                                        \
-    WEFT_W_FN f32 weft_##name##_f32(f32 x, f32 y) { return (f32)weft_##name(x, y); }
-WEFT_SPECIAL_1(WEFT_SINGLE_1)
-WEFT_SPECIAL_2(WEFT_SINGLE_2)
-#define WEFT_LANES_OF_1(name)                                                                      \
-    WEFT_MAP_LANES(name, f32, weft_##name##_f32) WEFT_MAP_LANES(name, f64, weft_##name)
+#define WEFT_W(op) WEFT_W_##op
+#define WEFT_W_fma(x, y, z) FMA(f64, x, y, z)
+#define WEFT_W_fabs F(abs, f64)
+#define WEFT_W_rint F(round, f64)
+#define WEFT_W_floor F(floor, f64)
+#define WEFT_W_copysign F(copysign, f64)
+#define WEFT_W_sqrt F(sqrt, f64)
+#define WEFT_W_exp F(exp, f64)
+#define WEFT_W_expm1 F(expm1, f64)
+#define WEFT_W_log F(log, f64)
+#define WEFT_W_sin F(sin, f64)
+#define WEFT_W_cos F(cos, f64)
+#define WEFT_W_tan F(tan, f64)
+#define WEFT_W_acos F(acos, f64)
+#define WEFT_W_pow __builtin_pow  // of one lane
+#define WEFT_S(name) F(weft_##name, f64)
+#define WEFT_WIDE(x) WIDE(f64, x)
+#define WEFT_INFINITE SPLAT(f64, __builtin_inf())
+#define WEFT_UNDEFINED SPLAT(f64, __builtin_nan(""))
+#define WEFT_LT(a, b) F(lt, f64)(WIDE(f64, a), WIDE(f64, b))
+#define WEFT_LE(a, b) F(le, f64)(WIDE(f64, a), WIDE(f64, b))
+#define WEFT_EQ(a, b) F(eq, f64)(WIDE(f64, a), WIDE(f64, b))
+#define WEFT_NOT(c) (~(c))
+#define WEFT_PICK(c, a, b) F(select, f64)(c, a, b)
+#define WEFT_LOST(a, s) F(lost_of_square, f64)(a, s)
+#define WEFT_IF_ANY(c, a, b)                                                                       \
+    ({                                                                                             \
+        BOOL weft_c = c;                                                                           \
+        V(f64) weft_y = {};                                                                        \
+        if (WEFT_ANY(~weft_c)) weft_y = b;                                                         \
+        if (WEFT_ANY(weft_c)) weft_y = F(select, f64)(weft_c, a, weft_y);                          \
+        weft_y;                                                                                    \
+    })
+#define WEFT_SPECIAL_F64_1(name)                                                                   \
+    static inline V(f64) F(name, f64)(V(f64) x) { return WEFT_S(name)(x); }
+#define WEFT_SPECIAL_F32_1(name)                                                                   \
+    static inline V(f32) F(name, f32)(V(f32) x) {                                                  \
+        return CONVERT(WEFT_S(name)(CONVERT(x, V(f64))), V(f32));                                  \
+    }
+#define WEFT_SPECIAL_BOTH_2(name)                                                                  \
+    static inline V(f64) F(name, f64)(V(f64) x, V(f64) y) { return WEFT_S(name)(x, y); }           \
+    static inline V(f32) F(name, f32)(V(f32) x, V(f32) y) {                                        \
+        return CONVERT(WEFT_S(name)(CONVERT(x, V(f64)), CONVERT(y, V(f64))), V(f32));              \
+    }
+#define WEFT_ALONE_OF_2(name)                                                                      \
+    static inline f32 weft_##name##_f32(f32 x, f32 y) { return (f32)weft_##name##_f64(x, y); }
 #define WEFT_LANES_OF_2(name)                                                                      \
-    WEFT_MAP_LANES_2(name, f32, weft_##name##_f32) WEFT_MAP_LANES_2(name, f64, weft_##name)
+    WEFT_MAP_LANES_2(name, f32, weft_##name##_f32) WEFT_MAP_LANES_2(name, f64, weft_##name##_f64)
 
 // erf near k w: coefficients of 1 to r^5, lane k for r = |x| - k w; with 8 lanes to r^7. Lane 0 is
 // what it is beyond r itself, so that small results keep their digits. The table lookup is one
@@ -679,10 +716,128 @@ static inline V(f32) F(lgamma, f32)(V(f32) x) {
     return F(select, f32)(F(lt, f32)(a, inf), y, a);
 }
 
+// ---- special functions in f64, by which most of those of f32 are computed
+
+#define wide V(f64)
+#define weft_truth BOOL
+#if WEFT_LANES == 1
+#define WEFT_ONE_LANE
+#define WEFT_ANY(c) (c)
+#define WEFT_IF(c, a, b) ((c) ? (a) : (b))
+#else
+#define WEFT_ANY(c) F(any_negative, i64)(CONVERT(c, V(i64)))
+#define WEFT_IF WEFT_IF_ANY
+#endif
+#include "gpu/weft_special.h"
+WEFT_SPECIAL_1(WEFT_SPECIAL_F64_1)
+WEFT_SPECIAL_WIDE_1(WEFT_SPECIAL_F32_1)
+WEFT_SPECIAL_WIDE_2(WEFT_SPECIAL_BOTH_2)
+#if WEFT_LANES == 1
+WEFT_SPECIAL_ALONE_2(WEFT_ALONE_OF_2)
+#define WEFT_HAS_ONE_LANE
+#endif
+#undef wide
+#undef weft_truth
+#undef WEFT_ONE_LANE
+#undef WEFT_ANY
+#undef WEFT_IF
+
+// erfinv(x) / x by polynomials in w = -log(1 - x^2) below 5, in its root beyond.
+WEFT_FN V(f32) F(erfinv_far, f32)(V(f32) w) {
+    V(f32) s = F(sqrt, f32)(w) - 3, q = FMA(f32, s, 0.000125920866f, -0.000317017722f);
+    q = FMA(f32, q, s, -7.20255630e-05f);
+    q = FMA(f32, q, s, 0.00149392802f);
+    q = FMA(f32, q, s, -0.00358938146f);
+    q = FMA(f32, q, s, 0.00568381744f);
+    q = FMA(f32, q, s, -0.00763893593f);
+    q = FMA(f32, q, s, 0.00944562163f);
+    q = FMA(f32, q, s, 1.00167501f);
+    return FMA(f32, q, s, 2.83297682f);
+}
+static inline V(f32) F(erfinv, f32)(V(f32) x) {
+    V(f32) k, a = F(abs, f32)(x), y = F(log_parts, f32)((1 - a) * (1 + a), &k);
+    V(f32) w = FMA(f32, k, -0.693147182f, -y), t = w - 2.5f, one = SPLAT(f32, 1);
+    V(f32) q = FMA(f32, t, -9.09434572e-09f, 4.59678979e-08f);
+    q = FMA(f32, q, t, 3.55490101e-07f);
+    q = FMA(f32, q, t, -4.35140873e-06f);
+    q = FMA(f32, q, t, 5.89545652e-06f);
+    q = FMA(f32, q, t, 0.000203605654f);
+    q = FMA(f32, q, t, -0.00176172215f);
+    q = FMA(f32, q, t, 0.000226918797f);
+    q = FMA(f32, q, t, 0.246072978f);
+    q = FMA(f32, q, w, 0.886226952f);
+    BOOL far = F(gt, f32)(w, SPLAT(f32, 5));
+    if (F(fold_or, bool)(far)) q = F(select, f32)(far, F(erfinv_far, f32)(w), q);
+    V(f32) end = F(select, f32)(F(eq, f32)(a, one), SPLAT(f32, __builtin_inff()),
+                                SPLAT(f32, __builtin_nanf("")));
+    return x * F(select, f32)(F(lt, f32)(a, one), q, end);
+}
+
+// e^-x I0(x) and e^-x I1(x): to 8 by polynomials in z = x^2 / 4, of 30 bits, beyond it by such in
+// t = 16 / x - 1, over sqrt(x).
+WEFT_FN V(f64) F(i0_short, f64)(V(f64) z) {
+    V(f64) q = FMA(f64, z, 1.42253962743355e-13, 5.2201644712974285e-12);
+    q = FMA(f64, q, z, 6.599191931578968e-10);
+    q = FMA(f64, q, z, 3.886511711614618e-08);
+    q = FMA(f64, q, z, 1.932492246002306e-06);
+    q = FMA(f64, q, z, 6.942960882296302e-05);
+    q = FMA(f64, q, z, 0.0017361486509805371);
+    q = FMA(f64, q, z, 0.027777725564105692);
+    q = FMA(f64, q, z, 0.25000003458826653);
+    q = FMA(f64, q, z, 0.999999991863067);
+    return FMA(f64, q, z, 1.0000000002805882);
+}
+WEFT_FN V(f64) F(i1_short, f64)(V(f64) z) {
+    V(f64) q = FMA(f64, z, 7.210127603784971e-13, 2.2967424794711352e-11);
+    q = FMA(f64, q, z, 2.6506413151769807e-09);
+    q = FMA(f64, q, z, 1.3591686681681555e-07);
+    q = FMA(f64, q, z, 5.797996578827399e-06);
+    q = FMA(f64, q, z, 0.0001735735298469603);
+    q = FMA(f64, q, z, 0.003472292900965244);
+    q = FMA(f64, q, z, 0.041666602836863645);
+    q = FMA(f64, q, z, 0.2500000208604096);
+    return FMA(f64, q, z, 0.49999999896905273);
+}
+WEFT_FN V(f32) F(i0e_far, f32)(V(f32) t) {
+    V(f32) q = FMA(f32, t, 1.08941757e-07f, 3.62154569e-07f);
+    q = FMA(f32, q, t, 1.47562006e-06f);
+    q = FMA(f32, q, t, 1.11127799e-05f);
+    q = FMA(f32, q, t, 0.000136217416f);
+    q = FMA(f32, q, t, 0.00336055555f);
+    return FMA(f32, q, t, 0.402176509f);
+}
+WEFT_FN V(f32) F(i1e_of_size_far, f32)(V(f32) t) {
+    V(f32) q = FMA(f32, t, -1.23786137e-07f, -4.20463759e-07f);
+    q = FMA(f32, q, t, -1.82403008e-06f);
+    q = FMA(f32, q, t, -1.50046626e-05f);
+    q = FMA(f32, q, t, -0.0002192378f);
+    q = FMA(f32, q, t, -0.0097495812f);
+    return FMA(f32, q, t, 0.389398459f);
+}
+#define WEFT_SCALED_I(name, near, times)                                                           \
+    static inline V(f32) F(name, f32)(V(f32) x) {                                                  \
+        V(f32) t, a = F(abs, f32)(x), b = F(lesser, f32)(SPLAT(f32, 8), a);                        \
+        V(f64) wide = CONVERT(b, V(f64));                                                          \
+        V(f32) y = CONVERT(F(near, f64)(wide * wide * 0.25) times, V(f32));                        \
+        V(f32) e = F(exp_parts, f32)(-b, &t) + 1;                                                  \
+        y = F(scale_near, f32)(y * e, t);                                                          \
+        BOOL far = F(gt, f32)(a, SPLAT(f32, 8));                                                   \
+        if (F(fold_or, bool)(far))                                                                 \
+            y = F(select, f32)(far, F(name##_far, f32)(16 / a - 1) / F(sqrt, f32)(a), y);          \
+        return F(select, f32)(F(eq, f32)(x, x), y, x);                                             \
+    }
+WEFT_SCALED_I(i0e, i0_short, )
+WEFT_SCALED_I(i1e_of_size, i1_short, *wide)
+#undef WEFT_SCALED_I
+static inline V(f32) F(i1e, f32)(V(f32) x) {
+    return F(copysign, f32)(F(i1e_of_size, f32)(x), x);
+}
+
 // ---- lane by lane
 
-WEFT_SPECIAL_1(WEFT_LANES_OF_1)
-WEFT_SPECIAL_2(WEFT_LANES_OF_2)
+#ifdef WEFT_HAS_ONE_LANE  // as emitted files have, before others
+WEFT_SPECIAL_ALONE_2(WEFT_LANES_OF_2)
+#endif
 WEFT_LIBM(asinh, f32, f) WEFT_LIBM(acosh, f32, f) WEFT_LIBM(atanh, f32, f)
 WEFT_LIBM(erfc, f64, ) WEFT_LIBM(lgamma, f64, )
 WEFT_MAP_LANES_2(atan2, f64, __builtin_atan2) WEFT_MAP_LANES_2(pow, f64, __builtin_pow)

@@ -307,6 +307,16 @@ static inline V(f64) F(acos, f64)(V(f64) x) {
     return F(select, f64)(far, F(select, f64)(negative, below, twice), near);
 }
 
+// s - a a for s = a a as it was rounded, by parts whose products are exact.
+WEFT_FN V(f64) F(lost_of_square, f64)(V(f64) a, V(f64) s) {
+#ifdef __FP_FAST_FMA
+    return FMA(f64, -a, a, s);
+#else
+    V(f64) high = AS(f64, AS(u64, a) & 0xfffffffff8000000ull), low = a - high;
+    return ((s - high * high) - 2 * high * low) - low * low;
+#endif
+}
+
 // ---- activations
 
 WEFT_FN V(f64) F(sigmoid, f64)(V(f64) x) {

@@ -38,7 +38,10 @@ def longest(lo: Node, hi: Node) -> int | None:
     if function_of(hi) == "minimum":
         return min([n for n in (longest(lo, h) for h in hi.args) if n is not None], default=None)
     terms, offset = linear(apply("subtract", hi, lo))
-    return None if terms else offset
+    if not terms or has_symbol(hi) or has_symbol(lo):
+        return None if terms else offset
+    gap = bounds(hi, {})[1] - bounds(lo, {})[0]  # between places that are loaded, and checked
+    return int(gap) if math.isfinite(gap) else None
 
 
 def known_inside(loops: Loops) -> Known:

@@ -23,11 +23,13 @@ from weft.scalar.ops import Function, apply, constant
 from weft.scalar.sizes import differ, is_short
 from weft.tensor import ops
 from weft.tensor.ops import Shape, box, position, positions
+from weft.tensor.ragged import Runs
 from weft.tensor.rules_view import viewed
 
 Number = int | float | bool
 Axes = Sequence[int]
 Extents = Sequence[int]
+FEW = 64  # elements that a sort may keep by putting each among those before it
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,6 +275,11 @@ def scatter(
     if base.shape[axis] == 1:  # the place drops out of the address, and its check with it
         x = scalar.where(scalar.eq(scalar.checked_index(index, 1), 0), x, 0)
     return Tensor(make(ops.Scatter(monoid, axis, beyond), base.node, index.node, x.node))
+
+
+def runs(monoid: Monoid, base: Tensor, axis: int, starts: Tensor, x: Tensor) -> Tensor:
+    """Each row of the base with the elements of x from its start to the next one."""
+    return Tensor(make(Runs(monoid, axis), base.node, cast(starts, i64).node, x.node))
 
 
 def winners(shape: Shape, axis: int, index: Tensor, beyond: int = 0) -> Tensor:

@@ -36,7 +36,9 @@ from weft.tensor.ops import (
 )
 from weft.tensor.places import gather_rows_back, scatter_back
 from weft.tensor.preimage import gather_back
+from weft.tensor.ragged import Runs
 from weft.tensor.recurrence import Recurrence
+from weft.tensor.runs import as_scatter
 from weft.tensor.slopes import FLAT, slopes
 
 Nodes = tuple[Node, ...]
@@ -117,6 +119,12 @@ def _scatter(node: Node, g: Tensor) -> Found:
     return to_base, None, to_values
 
 
+def _runs(node: Node, g: Tensor) -> Found:
+    """Those of the scatter that does the same."""
+    to_base, to_x = gradients((as_scatter(node).node,), (g.node,), node.args[::2])
+    return Tensor(to_base), None, Tensor(to_x)
+
+
 def _view(node: Node, g: Tensor) -> Found:
     return (gather_back(g, op_of(node, View), node.args[0].type.shape),)
 
@@ -190,6 +198,7 @@ ROWS: dict[type[Op], Row] = {
     Scan: lambda node, g: (scan_back(node, g),),
     Gather: lambda node, g: (gather_rows_back(node, g), *(None for _ in node.args[1:])),
     Scatter: _scatter,
+    Runs: _runs,
     Extern: _extern,
     Sort: _sort,
     Variable: lambda node, g: (g,),

@@ -35,8 +35,10 @@ from weft.tensor.ops import (
     positions,
 )
 from weft.tensor.places import by_winners
+from weft.tensor.ragged import Runs
 from weft.tensor.recurrence import Recurrence
 from weft.tensor.repeats import Repeating, parts_of
+from weft.tensor.runs import folds
 from weft.tensor.scatters import Tables, by_table, one_table
 from weft.tensor.segments import by_segments
 from weft.tensor.selection import selections
@@ -126,6 +128,8 @@ def lower_group(
         return tuple(s for *_, body in sorting_kernels(outputs, buffers, written) for s in body)
     if isinstance(op, Select):
         return selections(outputs[0], buffers, written[outputs[0]])["digits"]
+    if isinstance(op, Runs):
+        return folds(outputs[0], buffers, written[outputs[0]])
     if isinstance(op, Scan):
         return _lower_scan(outputs, op, buffers, written)
     if isinstance(op, Scatter):

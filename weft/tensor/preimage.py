@@ -216,8 +216,8 @@ def _groups(solver: Solver, terms: dict[int, Node]) -> list[list[int]]:
 def _read(x: Tensor, shape: Shape, index: Nodes, valid: Node) -> Tensor:
     """x at an index, 0 where the mask is off; of a product of views, each factor there."""
     op, args = x.node.op, [Tensor(a) for a in x.node.args]
-    views = all(isinstance(f.node.op, View) or not f.rank for f in args)
-    if isinstance(op, Map) and op.function is scalar.multiply and views:
+    product = isinstance(op, Map) and op.function is scalar.multiply
+    if product and all(isinstance(f.node.op, View) or not f.rank for f in args):
         there = [_viewed(f, shape, index, valid) if f.rank else (f, True) for f in args]
         # one factor that is 0 is enough, where the other one can be read without the mask
         masks = [not inside_ for _, inside_ in there]

@@ -27,13 +27,13 @@ from weft.scalar.ops import CASTS, apply, axis, cast, constant
 from weft.scalar.sizes import hint, is_short
 from weft.scalar.structure import renumber
 from weft.tensor.bits import order, packed, unpacked
+from weft.tensor.build import FEW
 from weft.tensor.nests import around, loop
 from weft.tensor.ops import Sort, box
 from weft.tensor.terms import Terms, stored
 
 WIDTHS = 4, 8, 11  # bits of a digit
 PASSED = 16  # elements of a block that may be passed over
-FEW = 64  # elements that may be picked
 LEAST = 256  # elements of a block
 Buffers = Mapping[Node, Buffer]
 Made = tuple[str, tuple[Buffer, ...], Block]  # a kernel's name, what it writes, its nest

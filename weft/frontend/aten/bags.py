@@ -13,7 +13,18 @@ from weft.frontend.aten.scatters import scatter
 from weft.frontend.aten.table import Row, require, rows
 from weft.scalar.index import bounds, simplify
 from weft.scalar.monoid import MAX, MIN, SUM
-from weft.scalar.ops import CASTS, apply, constant, eq, maximum, minimum, ne, where
+from weft.scalar.ops import (
+    CASTS,
+    apply,
+    checked_index,
+    constant,
+    eq,
+    maximum,
+    minimum,
+    ne,
+    where,
+)
+from weft.scalar.sizes import Size, is_short
 from weft.tensor import build
 from weft.tensor.build import (
     Tensor,
@@ -48,8 +59,21 @@ def bag_of(offsets: Tensor, count: int) -> Tensor:
     if length is not None:
         of = broadcast_in(iota(offsets.shape, 0), (*offsets.shape, length), (0,))
         return reshape(of, (count,))
-    begins = scatter(SUM, full((count + 1,), 0, i64), 0, offsets, full(offsets.shape, 1, i64))
-    return slice_(build.scan(SUM, begins, 0), 0, 0, count) - 1
+    word = i32 if is_short(count) else i64
+    marks = full(offsets.shape, 1, word)
+    begins = scatter(SUM, full((count + 1,), 0, word), 0, offsets, marks)
+    return cast(slice_(build.scan(SUM, begins, 0), 0, 0, count), i64) - 1
+
+
+def starts_of(offsets: Tensor, count: int, bags: int) -> Tensor | None:
+    """Where each bag begins, and the last ends; the first begins at 0. None of a free number."""
+    if any(isinstance(n, Size) for n in (count, bags)) or not count:
+        return None
+    starts = cast(offsets, i64)
+    if offsets.shape[0] == bags:
+        starts = build.pad(starts, [(0, 1)], count)
+    first = checked_index(slice_(cast(offsets, i64), 0, 0, 1), 1)
+    return starts + build.pad(first, [(0, bags)])
 
 
 def lengths_of(of: Tensor, bags: int, live: Tensor | None) -> Tensor:
@@ -77,15 +101,20 @@ def embedding_bag(
         found = found * build.widen(unsqueeze(per_sample_weights, 1))
     if live is not None:
         found = where(unsqueeze(live, 1), found, 0)
+    starts = None if length is not None else starts_of(offsets, count, bags)
+    base = full((bags, *found.shape[1:]), 0, found.dtype)
     if length is not None:
         sums = build.total(reshape(found, (bags, length, *found.shape[1:])), (1,))
+    elif starts is not None:
+        sums = build.runs(SUM, base, 0, starts, found)
     else:
-        base = full((bags, *found.shape[1:]), 0, found.dtype)
         sums = scatter(SUM, base, 0, broadcast_in(of, found.shape, (0,)), found)
-    if length is None or live is not None:
-        lengths = lengths_of(of, bags, live)
-    else:
+    if live is None and length is not None:
         lengths = full((bags,), length, i64)
+    elif live is None and starts is not None:
+        lengths = slice_(starts, 0, 1, bags) - slice_(starts, 0, 0, bags)
+    else:
+        lengths = lengths_of(of, bags, live)
     if mode == MEANS:
         sums = sums / cast(maximum(unsqueeze(lengths, 1), 1), sums.dtype)
     lengths = cast(lengths, indices.dtype)

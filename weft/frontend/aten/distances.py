@@ -7,13 +7,13 @@ Gradients at a distance of 0, at ties of a maximum and of no power are torch's.
 import math
 from typing import Any
 
-from weft.core.types import f64, i64
+from weft.core.types import f64, i32, i64
 from weft.frontend.aten.formulas import clamp, is_nan, sign
 from weft.frontend.aten.indexing import read
 from weft.frontend.aten.table import Row, namesakes, require, rows
 from weft.scalar import ops as s
 from weft.scalar.monoid import MAX, SUM
-from weft.scalar.sizes import Size
+from weft.scalar.sizes import Size, is_short
 from weft.tensor import build
 from weft.tensor.build import Tensor, broadcast_in, cast, full, iota, scatter, total, unsqueeze
 
@@ -90,10 +90,13 @@ def _start(i: Tensor, n: int) -> Tensor:
 
 
 def _pairs(n: int) -> tuple[Tensor, Tensor]:
-    """i and j of all pairs in order: by a root in f64, which may be one off."""
-    k = iota((n * (n - 1) // 2,), 0)
+    """i and j of all pairs in order: by a root in f64, which may be one off.
+
+    In i32 where n^2 is short: products of i64 take several instructions.
+    """
+    k = cast(iota((n * (n - 1) // 2,), 0), i32 if is_short(n * n) else i64)
     half = n - 0.5
-    i = cast(half - s.sqrt(half * half - 2 * cast(k, f64)), i64)
+    i = cast(half - s.sqrt(half * half - 2 * cast(k, f64)), k.dtype)
     i = s.where(_start(i, n) > k, i - 1, s.where(_start(i + 1, n) <= k, i + 1, i))
     return i, k - _start(i, n) + i + 1
 

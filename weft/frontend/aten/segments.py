@@ -6,13 +6,13 @@ segment_reduce(x, "sum", lengths=[2, 0, 3])    # [x[0] + x[1], 0, x[2] + x[3] + 
 import math
 from typing import Any
 
-from weft.core.types import boolean, i64
+from weft.core.types import boolean, i32, i64
 from weft.frontend.aten.formulas import is_nan
 from weft.frontend.aten.indexing import read
 from weft.frontend.aten.table import Row, namesakes, require, rows
 from weft.scalar import ops as s
-from weft.scalar.monoid import MAX, MIN, PRODUCT, SUM
-from weft.scalar.sizes import Size
+from weft.scalar.monoid import MAX, MIN, PRODUCT, SUM, Monoid
+from weft.scalar.sizes import Size, is_short
 from weft.tensor import build
 from weft.tensor.build import Tensor, broadcast_in, cast, full, iota, reshape, scan, slice_
 
@@ -29,8 +29,30 @@ def ended(ends: Tensor, shape: Any, axis: int) -> Tensor:
     """How many ends come up to each place along the axis: those of empty segments count too."""
     n = shape[axis]
     wide = tuple(n + 1 if a == axis else k for a, k in enumerate(shape))
-    marks = build.scatter(SUM, full(wide, 0, i64), axis, ends, full(ends.shape, 1, i64))
-    return slice_(scan(SUM, marks, axis), axis, 0, n)
+    word = i32 if is_short(ends.shape[axis]) else i64
+    marks = build.scatter(SUM, full(wide, 0, word), axis, ends, full(ends.shape, 1, word))
+    return cast(slice_(scan(SUM, marks, axis), axis, 0, n), i64)
+
+
+def _bounds(
+    x: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int, unsafe: bool
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Where segments end, where the first begins if that is not 0, and their lengths; all i64."""
+    if offsets is not None:
+        count = offsets.shape[axis] - 1
+        ends, first = slice_(offsets, axis, 1, count), slice_(offsets, axis, 0, 1)
+        lengths = cast(ends - slice_(offsets, axis, 0, count), i64)
+        first = cast(first, i64)
+    else:
+        assert lengths is not None
+        lengths, first = cast(lengths, i64), None
+        ends = scan(SUM, lengths, axis)
+        if not unsafe:
+            fits = s.eq(slice_(ends, axis, ends.shape[axis] - 1, 1), x.shape[axis])
+            fits = build.broadcast(fits, ends.shape) & (lengths >= 0)
+            ends = ends + s.checked_index(s.where(fits, 0, full(ends.shape, 1, i64)), 1)
+    require(ends.type.size > 0 and x.type.size > 0, "there is nothing to fold")
+    return cast(ends, i64), first, lengths
 
 
 def _segments(
@@ -40,26 +62,33 @@ def _segments(
 
     Both have the axes of `lengths`, which x begins with.
     """
-    if lengths is not None:
-        lengths, first = cast(lengths, i64), None
-        ends = scan(SUM, lengths, axis)
-        if not unsafe:
-            fits = s.eq(slice_(ends, axis, ends.shape[axis] - 1, 1), x.shape[axis])
-            fits = build.broadcast(fits, ends.shape) & (lengths >= 0)
-            ends = ends + s.checked_index(s.where(fits, 0, full(ends.shape, 1, i64)), 1)
-    else:
-        assert offsets is not None
-        count = offsets.shape[axis] - 1
-        ends, first = slice_(offsets, axis, 1, count), slice_(offsets, axis, 0, 1)
-        lengths = cast(ends - slice_(offsets, axis, 0, count), i64)
-    require(ends.type.size > 0 and x.type.size > 0, "there is nothing to fold")
+    ends, first, lengths = _bounds(x, lengths, offsets, axis, unsafe)
     shape = (*ends.shape[:axis], x.shape[axis])
     of = ended(ends, shape, axis)
     if first is not None:
-        of = s.where(
-            iota(shape, axis) < build.broadcast(cast(first, i64), shape), ends.shape[axis], of
-        )
+        before = iota(shape, axis) < build.broadcast(first, shape)
+        of = s.where(before, ends.shape[axis], of)
     return of, lengths
+
+
+def _folded(monoid: Monoid, begin: float, x: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
+    """Each segment folded from `begin` on, and its length; given lengths or offsets, axis, unsafe.
+
+    Segments of other axes than one, or in numbers that are a size's, are scattered.
+    """
+    ends, first, lengths = _bounds(x, *given)
+    axis, count, shape = given[2], lengths.shape[given[2]], [*x.shape]
+    shape[axis] = count
+    if ends.rank == 1 and not any(isinstance(n, Size) for n in (*x.shape, count)):
+        starts = build.pad(ends, [(1, 0)])
+        if first is not None:
+            starts = starts + build.pad(first, [(0, count)])
+        base = full(shape, begin, x.dtype.compute)
+        return build.runs(monoid, base, axis, starts, build.widen(x)), lengths
+    of, _ = _segments(x, *given)
+    shape[axis] = count + 1
+    folded = build.scatter(monoid, full(shape, begin, x.dtype), axis, _along(of, x.shape), x)
+    return slice_(folded, axis, 0, count), lengths
 
 
 def _along(t: Tensor, shape: Any) -> Tensor:
@@ -72,18 +101,14 @@ def segment_reduce(x: Tensor, reduce: str, **how: Any) -> Tensor:
     initial = how.get("initial")
     require(how.get("indices") is None, "it is told by indices")
     monoid, begin = FOLDS[reduce]
-    of, lengths = _segments(x, lengths, offsets, axis, how.get("unsafe", False))
-    count = lengths.shape[axis]
-    shape = tuple(count if a == axis else n for a, n in enumerate(x.shape))
-    base = full((*shape[:axis], count + 1, *shape[axis + 1 :]), begin, x.dtype)
-    folded = build.scatter(monoid, base, axis, _along(of, x.shape), x)
-    out = slice_(folded, axis, 0, count)
+    given = lengths, offsets, axis, how.get("unsafe", False)
+    out, lengths = _folded(monoid, begin, x, *given)
     if initial is not None:
         combine = {SUM: s.add, PRODUCT: s.multiply, MAX: s.maximum, MIN: s.minimum}
         out = combine[monoid](out, float(initial))
     if reduce != "mean":
         return out
-    divisor = _along(lengths, shape)
+    divisor = _along(lengths, out.shape)
     some = out / cast(s.maximum(divisor, 1), out.dtype)
     return some if initial is not None else s.where(s.eq(divisor, 0), math.nan, some)
 

@@ -9,14 +9,16 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.core.types import f32, i64
+from weft.frontend.aten.formulas import is_nan
 from weft.frontend.aten.indexing import read
 from weft.frontend.aten.reductions import first_of
 from weft.frontend.aten.table import Row, axis_of, require, rows
 from weft.scalar import ops as s
-from weft.scalar.monoid import MAX, MIN, SUM
+from weft.scalar.monoid import LAST, MAX, MIN, SUM
 from weft.scalar.sizes import Size
 from weft.tensor import build
 from weft.tensor.build import (
+    FEW,
     Number,
     Tensor,
     broadcast,
@@ -31,6 +33,7 @@ from weft.tensor.build import (
     total,
 )
 
+LOW = (1 << 32) - 1  # the lower half of a word
 Pair = tuple[Tensor, Tensor | int]  # values and where each one was
 
 
@@ -54,7 +57,36 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     if x.rank == 0:
         return x, 0
     axis = axis_of(dim, x.rank)
+    extent = x.shape[axis]
+    if not isinstance(extent, Size) and FEW < k <= extent // 2:
+        return _first_of_many(x, axis, k, largest)
     return _sorted(slice_(x, axis, 0, 0) if k == 0 else x, axis, largest, k)
+
+
+def _first_of_many(x: Tensor, axis: int, k: int, largest: bool) -> tuple[Tensor, Tensor]:
+    """The first k in order: those not beyond the k-th, moved together as they stand, then sorted.
+
+    Of those equal to the k-th the first are kept, as many as are left. One scan counts in both
+    halves of a word how many come before and how many are equal up to each.
+    """
+    extent, wide = x.shape[axis], build.widen(x)
+    last, _ = selected(x, axis, ranks(x, axis, extent - k if largest else k - 1))
+    last = build.broadcast(build.widen(last), x.shape)
+    before, same = wide > last if largest else wide < last, s.eq(wide, last)
+    if x.dtype.is_float:  # NaN is the greatest
+        a, b = (wide, last) if largest else (last, wide)
+        before = before | (is_nan(a) & ~is_nan(b))
+        same = same | (is_nan(a) & is_nan(b))
+    counts = scan(SUM, cast(before, i64) + s.shift_left(cast(same, i64), 32), axis)
+    sure = slice_(counts, axis, extent - 1, 1) & LOW
+    place = (counts & LOW) + s.minimum(s.shift_right(counts, 32), k - sure) - 1
+    kept = before | (same & (s.shift_right(counts, 32) <= k - sure))
+    shape = tuple(k if a == axis else n for a, n in enumerate(x.shape))
+    place, at = s.where(kept, place, k), iota(x.shape, axis)
+    at = build.scatter(LAST, full(shape, 0, i64), axis, place, at, 1)
+    values = read(x, (axis,), [at], [a for a in range(x.rank) if a != axis])
+    found = build.sort(values, axis, largest, [at])
+    return found[0], found[1]
 
 
 def along(pick: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Pair]:

@@ -1,25 +1,39 @@
-// weft_special.h: special functions of scalars, in `wide`, for CPUs and for every GPU language.
+// weft_special.h: special functions in `wide`, for CPUs, in vectors too, and for every GPU language.
 //
 //     wide y = weft_bessel_j0(x), z = weft_zeta(2, y);
 //
-// What includes it says before: `wide`, the widest float there is (f64; f32 in Metal), WEFT_W(op),
-// the name of C's function `op` of it, and WEFT_W_FN, what a function begins with. In f64 they are
-// within a few ulp of the amplitude of the function, so that a result rounded to f32 is right; torch
-// says what ends of ranges, poles and other arguments give.
+// What includes it says before: `wide`, the widest float there is (f64; f32 in Metal) or a vector of
+// such, WEFT_W(op), the name of C's function `op` of it, and WEFT_W_FN, what a function begins with;
+// for vectors also what is defined below for a scalar, and not WEFT_ONE_LANE. In f64 they are within
+// a few ulp of the amplitude of the function, so that a result rounded to f32 is right; torch says
+// what ends of ranges, poles and other arguments give.
 //
 // Sources. DLMF chapters 5, 7 to 10, 18, 25; Temme 1979 for igamma; own fits for all tables.
-#pragma once
+#ifndef WEFT_S
+#define WEFT_S(name) weft_##name  // a function of this file
+#define WEFT_WIDE(x) ((wide)(x))
+#define WEFT_ONE_LANE
+typedef int weft_truth;
+#define WEFT_LT(a, b) ((a) < (b))
+#define WEFT_LE(a, b) ((a) <= (b))
+#define WEFT_EQ(a, b) ((a) == (b))
+#define WEFT_NOT(c) (!(c))
+#define WEFT_ANY(c) (c)               // whether it holds in a lane
+#define WEFT_PICK(c, a, b) ((c) ? (a) : (b))
+#define WEFT_IF(c, a, b) ((c) ? (a) : (b))  // the same; a side that no lane takes is not computed
+#define WEFT_LOST(a, s) WEFT_W(fma)(-(a), a, s)  // s - a a for s = a a as it was rounded
+#define WEFT_INFINITE ((wide)1 / (wide)0)
+#define WEFT_UNDEFINED ((wide)0 / (wide)0)
+#endif
 
 #define WEFT_CLENSHAW(c) next = WEFT_W(fma)(u, q, c - last), last = q, q = next;
-WEFT_W_FN wide weft_infinite(void) { return (wide)1 / (wide)0; }
-WEFT_W_FN wide weft_undefined(void) { return (wide)0 / (wide)0; }
-WEFT_W_FN int weft_is_infinite(wide x) { return x - x != x - x && x == x; }
+#define WEFT_IS_INFINITE(x) WEFT_EQ(WEFT_W(fabs)(x), WEFT_INFINITE)
 
 // ---- tables: polynomials by their values at Chebyshev's points, in 40 digits
 
 // I0(x) of z = x^2 / 4 <= 16
-WEFT_W_FN wide weft_i0_near(wide z) {
-    wide q = 4.156316796932504e-51;
+WEFT_W_FN wide WEFT_S(i0_near)(wide z) {
+    wide q = WEFT_WIDE(4.156316796932504e-51);
     q = WEFT_W(fma)(q, z, 2.5976979980828152e-48);
     q = WEFT_W(fma)(q, z, 1.4962740468957016e-45);
     q = WEFT_W(fma)(q, z, 7.915289708078262e-43);
@@ -48,8 +62,8 @@ WEFT_W_FN wide weft_i0_near(wide z) {
     return q;
 }
 // I1(x) / x
-WEFT_W_FN wide weft_i1_near(wide z) {
-    wide q = 7.992916917177893e-53;
+WEFT_W_FN wide WEFT_S(i1_near)(wide z) {
+    wide q = WEFT_WIDE(7.992916917177893e-53);
     q = WEFT_W(fma)(q, z, 5.195395996165631e-50);
     q = WEFT_W(fma)(q, z, 3.1172375976993783e-47);
     q = WEFT_W(fma)(q, z, 1.7207151539300568e-44);
@@ -78,8 +92,8 @@ WEFT_W_FN wide weft_i1_near(wide z) {
     return q;
 }
 // K0(x) + (log(x / 2) + gamma) I0(x), z <= 1/4
-WEFT_W_FN wide weft_k0_near(wide z) {
-    wide q = 1.895299587006153e-15;
+WEFT_W_FN wide WEFT_S(k0_near)(wide z) {
+    wide q = WEFT_WIDE(1.895299587006153e-15);
     q = WEFT_W(fma)(q, z, 2.224275605476294e-13);
     q = WEFT_W(fma)(q, z, 2.1483350211950277e-11);
     q = WEFT_W(fma)(q, z, 1.6718048413148328e-09);
@@ -94,8 +108,8 @@ WEFT_W_FN wide weft_k0_near(wide z) {
     return q;
 }
 // ((log(x / 2) I1(x) + 1 / x) - K1(x)) / x
-WEFT_W_FN wide weft_k1_near(wide z) {
-    wide q = 6.496602830252822e-17;
+WEFT_W_FN wide WEFT_S(k1_near)(wide z) {
+    wide q = WEFT_WIDE(6.496602830252822e-17);
     q = WEFT_W(fma)(q, z, 8.27478683812568e-15);
     q = WEFT_W(fma)(q, z, 8.739821824232205e-13);
     q = WEFT_W(fma)(q, z, 7.50512186647297e-11);
@@ -110,8 +124,8 @@ WEFT_W_FN wide weft_k1_near(wide z) {
     return q;
 }
 // sqrt(x) e^-x I0(x) of t = 16 / x - 1
-WEFT_W_FN wide weft_i0_far(wide t) {
-    wide q = -6.067631570603006e-11;
+WEFT_W_FN wide WEFT_S(i0_far)(wide t) {
+    wide q = WEFT_WIDE(-6.067631570603006e-11);
     q = WEFT_W(fma)(q, t, -2.0260604287413626e-11);
     q = WEFT_W(fma)(q, t, 4.577087631643623e-10);
     q = WEFT_W(fma)(q, t, 1.5279202694981569e-10);
@@ -139,8 +153,8 @@ WEFT_W_FN wide weft_i0_far(wide t) {
     return q;
 }
 // sqrt(x) e^-x I1(x) of t = 16 / x - 1
-WEFT_W_FN wide weft_i1_far(wide t) {
-    wide q = 6.305965197150057e-11;
+WEFT_W_FN wide WEFT_S(i1_far)(wide t) {
+    wide q = WEFT_WIDE(6.305965197150057e-11);
     q = WEFT_W(fma)(q, t, 1.8515118828852956e-11);
     q = WEFT_W(fma)(q, t, -4.758818838703853e-10);
     q = WEFT_W(fma)(q, t, -1.4011625179770627e-10);
@@ -168,8 +182,8 @@ WEFT_W_FN wide weft_i1_far(wide t) {
     return q;
 }
 // sqrt(x) e^x K0(x) of t = 8 / x - 1
-WEFT_W_FN wide weft_k0_far(wide t) {
-    wide q = -1.4149809972457697e-12;
+WEFT_W_FN wide WEFT_S(k0_far)(wide t) {
+    wide q = WEFT_WIDE(-1.4149809972457697e-12);
     q = WEFT_W(fma)(q, t, 3.5011699621061712e-12);
     q = WEFT_W(fma)(q, t, -2.9526337913918584e-12);
     q = WEFT_W(fma)(q, t, 9.834948499791565e-12);
@@ -190,8 +204,8 @@ WEFT_W_FN wide weft_k0_far(wide t) {
     return q;
 }
 // the same of t = (x - 2.5) / 1.5
-WEFT_W_FN wide weft_k0_mid(wide t) {
-    wide q = 2.1134056453496613e-08;
+WEFT_W_FN wide WEFT_S(k0_mid)(wide t) {
+    wide q = WEFT_WIDE(2.1134056453496613e-08);
     q = WEFT_W(fma)(q, t, -3.284336586479004e-08);
     q = WEFT_W(fma)(q, t, -1.1269774464495512e-07);
     q = WEFT_W(fma)(q, t, 1.6676367817698533e-07);
@@ -226,8 +240,8 @@ WEFT_W_FN wide weft_k0_mid(wide t) {
     return q;
 }
 // sqrt(x) e^x K1(x) of t = 8 / x - 1
-WEFT_W_FN wide weft_k1_far(wide t) {
-    wide q = 1.5484262748549594e-12;
+WEFT_W_FN wide WEFT_S(k1_far)(wide t) {
+    wide q = WEFT_WIDE(1.5484262748549594e-12);
     q = WEFT_W(fma)(q, t, -3.848028454997105e-12);
     q = WEFT_W(fma)(q, t, 3.3219376082486403e-12);
     q = WEFT_W(fma)(q, t, -1.1083087733779847e-11);
@@ -248,8 +262,8 @@ WEFT_W_FN wide weft_k1_far(wide t) {
     return q;
 }
 // the same of t = (x - 2.5) / 1.5
-WEFT_W_FN wide weft_k1_mid(wide t) {
-    wide q = -1.0329091312470012e-07;
+WEFT_W_FN wide WEFT_S(k1_mid)(wide t) {
+    wide q = WEFT_WIDE(-1.0329091312470012e-07);
     q = WEFT_W(fma)(q, t, 1.5714303005074815e-07);
     q = WEFT_W(fma)(q, t, 6.129811182052895e-07);
     q = WEFT_W(fma)(q, t, -8.929766524128815e-07);
@@ -286,8 +300,8 @@ WEFT_W_FN wide weft_k1_mid(wide t) {
     return q;
 }
 // J0(x) of t = x^2 / 32 - 1
-WEFT_W_FN wide weft_j0_near(wide t) {
-    wide q = 1.2218515873961411e-17, last = 0, next, u = 2 * t;
+WEFT_W_FN wide WEFT_S(j0_near)(wide t) {
+    wide q = WEFT_WIDE(1.2218515873961411e-17), last = WEFT_WIDE(0), next, u = 2 * t;
     WEFT_CLENSHAW(-7.588508125447546e-16)
     WEFT_CLENSHAW(4.125320595634374e-14)
     WEFT_CLENSHAW(-1.9438346867370164e-12)
@@ -306,8 +320,8 @@ WEFT_W_FN wide weft_j0_near(wide t) {
     return WEFT_W(fma)(t, q, 0.15772797147489012 - last);
 }
 // J1(x) / x
-WEFT_W_FN wide weft_j1_near(wide t) {
-    wide q = -4.0045728425886457e-13;
+WEFT_W_FN wide WEFT_S(j1_near)(wide t) {
+    wide q = WEFT_WIDE(-4.0045728425886457e-13);
     q = WEFT_W(fma)(q, t, 1.1658972367678622e-11);
     q = WEFT_W(fma)(q, t, -2.943013798001659e-10);
     q = WEFT_W(fma)(q, t, 6.431190177265836e-09);
@@ -326,8 +340,8 @@ WEFT_W_FN wide weft_j1_near(wide t) {
     return q;
 }
 // Y0(x) - 2 / pi log(x) J0(x)
-WEFT_W_FN wide weft_y0_near(wide t) {
-    wide q = -2.6977881152566837e-17, last = 0, next, u = 2 * t;
+WEFT_W_FN wide WEFT_S(y0_near)(wide t) {
+    wide q = WEFT_WIDE(-2.6977881152566837e-17), last = WEFT_WIDE(0), next, u = 2 * t;
     WEFT_CLENSHAW(1.6434898714919468e-15)
     WEFT_CLENSHAW(-8.747341203310769e-14)
     WEFT_CLENSHAW(4.02633081830612e-12)
@@ -346,8 +360,8 @@ WEFT_W_FN wide weft_y0_near(wide t) {
     return WEFT_W(fma)(t, q, -0.03314611320328494 - last);
 }
 // (Y1(x) - 2 / pi (log(x) J1(x) - 1 / x)) / x
-WEFT_W_FN wide weft_y1_near(wide t) {
-    wide q = 5.34668038572867e-17, last = 0, next, u = 2 * t;
+WEFT_W_FN wide WEFT_S(y1_near)(wide t) {
+    wide q = WEFT_WIDE(5.34668038572867e-17), last = WEFT_WIDE(0), next, u = 2 * t;
     WEFT_CLENSHAW(-3.0511859694473254e-15)
     WEFT_CLENSHAW(1.51429151205002e-13)
     WEFT_CLENSHAW(-6.4651518414115946e-12)
@@ -365,8 +379,8 @@ WEFT_W_FN wide weft_y1_near(wide t) {
     return WEFT_W(fma)(t, q, 0.0025380132357417816 - last);
 }
 // of t = 128 / x^2 - 1, where J0(x) is sqrt(2 / (pi x)) (p cos - q sin), and Y0 (p sin + q cos)
-WEFT_W_FN wide weft_p0_far(wide t) {
-    wide q = 3.339452259070809e-14;
+WEFT_W_FN wide WEFT_S(p0_far)(wide t) {
+    wide q = WEFT_WIDE(3.339452259070809e-14);
     q = WEFT_W(fma)(q, t, -1.0251790052831013e-13);
     q = WEFT_W(fma)(q, t, 2.4531772967345006e-13);
     q = WEFT_W(fma)(q, t, -1.0157485021065676e-12);
@@ -382,8 +396,8 @@ WEFT_W_FN wide weft_p0_far(wide t) {
     return q;
 }
 // q x
-WEFT_W_FN wide weft_q0_far(wide t) {
-    wide q = 1.7159223662634758e-14;
+WEFT_W_FN wide WEFT_S(q0_far)(wide t) {
+    wide q = WEFT_WIDE(1.7159223662634758e-14);
     q = WEFT_W(fma)(q, t, -4.0574096424030336e-14);
     q = WEFT_W(fma)(q, t, 3.750385225206321e-14);
     q = WEFT_W(fma)(q, t, -1.3137515498826537e-13);
@@ -402,8 +416,8 @@ WEFT_W_FN wide weft_q0_far(wide t) {
     return q;
 }
 // of t = 128 / x^2 - 1, where J1(x) is sqrt(2 / (pi x)) (p cos - q sin), and Y1 (p sin + q cos)
-WEFT_W_FN wide weft_p1_far(wide t) {
-    wide q = -3.5455617466606254e-14;
+WEFT_W_FN wide WEFT_S(p1_far)(wide t) {
+    wide q = WEFT_WIDE(-3.5455617466606254e-14);
     q = WEFT_W(fma)(q, t, 1.0923713653079462e-13);
     q = WEFT_W(fma)(q, t, -2.6335760672461096e-13);
     q = WEFT_W(fma)(q, t, 1.0954826479277623e-12);
@@ -419,8 +433,8 @@ WEFT_W_FN wide weft_p1_far(wide t) {
     return q;
 }
 // q x
-WEFT_W_FN wide weft_q1_far(wide t) {
-    wide q = 4.275621822194818e-14;
+WEFT_W_FN wide WEFT_S(q1_far)(wide t) {
+    wide q = WEFT_WIDE(4.275621822194818e-14);
     q = WEFT_W(fma)(q, t, -1.0759215471978615e-13);
     q = WEFT_W(fma)(q, t, 1.3996264453471973e-13);
     q = WEFT_W(fma)(q, t, -4.91574062967655e-13);
@@ -438,8 +452,8 @@ WEFT_W_FN wide weft_q1_far(wide t) {
     return q;
 }
 // Ai(2 t)
-WEFT_W_FN wide weft_ai_near(wide t) {
-    wide q = 2.6436799630296418e-17, last = 0, next, u = 2 * t;
+WEFT_W_FN wide WEFT_S(ai_near)(wide t) {
+    wide q = WEFT_WIDE(2.6436799630296418e-17), last = WEFT_WIDE(0), next, u = 2 * t;
     WEFT_CLENSHAW(-6.658181469864444e-17)
     WEFT_CLENSHAW(-1.2731201711598244e-15)
     WEFT_CLENSHAW(1.452966097730621e-14)
@@ -466,8 +480,8 @@ WEFT_W_FN wide weft_ai_near(wide t) {
     return WEFT_W(fma)(t, q, 0.26381798191440015 - last);
 }
 // 2 sqrt(pi) x^(1/4) e^z Ai(x) of t = (x - 5) / 3, where z = 2/3 x^(3/2)
-WEFT_W_FN wide weft_ai_mid(wide t) {
-    wide q = 1.8000638205786003e-08;
+WEFT_W_FN wide WEFT_S(ai_mid)(wide t) {
+    wide q = WEFT_WIDE(1.8000638205786003e-08);
     q = WEFT_W(fma)(q, t, -2.8097614121315292e-08);
     q = WEFT_W(fma)(q, t, -9.559819620747208e-08);
     q = WEFT_W(fma)(q, t, 1.4204219662742837e-07);
@@ -502,8 +516,8 @@ WEFT_W_FN wide weft_ai_mid(wide t) {
     return q;
 }
 // the same of t = 2 z(8) / z - 1
-WEFT_W_FN wide weft_ai_far(wide t) {
-    wide q = 1.9533809287180697e-14;
+WEFT_W_FN wide WEFT_S(ai_far)(wide t) {
+    wide q = WEFT_WIDE(1.9533809287180697e-14);
     q = WEFT_W(fma)(q, t, -1.6927504941462859e-13);
     q = WEFT_W(fma)(q, t, 1.5660925706931819e-12);
     q = WEFT_W(fma)(q, t, -1.683366496780048e-11);
@@ -517,8 +531,8 @@ WEFT_W_FN wide weft_ai_far(wide t) {
     return q;
 }
 // Ai(x) of t = (x + 5) / 3
-WEFT_W_FN wide weft_ai_low(wide t) {
-    wide q = 3.910625186875424e-18, last = 0, next, u = 2 * t;
+WEFT_W_FN wide WEFT_S(ai_low)(wide t) {
+    wide q = WEFT_WIDE(3.910625186875424e-18), last = WEFT_WIDE(0), next, u = 2 * t;
     WEFT_CLENSHAW(-2.325193994495019e-17)
     WEFT_CLENSHAW(-4.408086925735383e-17)
     WEFT_CLENSHAW(1.1056455607876884e-15)
@@ -555,8 +569,8 @@ WEFT_W_FN wide weft_ai_low(wide t) {
     return WEFT_W(fma)(t, q, 0.008211707665311681 - last);
 }
 // f of t = 2 (z(8) / z)^2 - 1, where sqrt(pi) x^(1/4) Ai(-x) = f cos(z - pi / 4) + g sin(z - pi / 4)
-WEFT_W_FN wide weft_ai_cos(wide t) {
-    wide q = -6.917853744487064e-15;
+WEFT_W_FN wide WEFT_S(ai_cos)(wide t) {
+    wide q = WEFT_WIDE(-6.917853744487064e-15);
     q = WEFT_W(fma)(q, t, 1.0320128671196028e-13);
     q = WEFT_W(fma)(q, t, -2.0523376508924224e-12);
     q = WEFT_W(fma)(q, t, 5.969993299059678e-11);
@@ -567,8 +581,8 @@ WEFT_W_FN wide weft_ai_cos(wide t) {
     return q;
 }
 // g z
-WEFT_W_FN wide weft_ai_sin(wide t) {
-    wide q = -4.8096685979832e-16;
+WEFT_W_FN wide WEFT_S(ai_sin)(wide t) {
+    wide q = WEFT_WIDE(-4.8096685979832e-16);
     q = WEFT_W(fma)(q, t, 4.198148654720753e-15);
     q = WEFT_W(fma)(q, t, -4.292421829143172e-14);
     q = WEFT_W(fma)(q, t, 5.652002225189752e-13);
@@ -581,8 +595,8 @@ WEFT_W_FN wide weft_ai_sin(wide t) {
     return q;
 }
 // (1 + 2 x) e^(x^2) erfc(x) of t = (x - 2) / (x + 2)
-WEFT_W_FN wide weft_erfcx_above(wide t) {
-    wide q = 2.5778363471333786e-09;
+WEFT_W_FN wide WEFT_S(erfcx_above)(wide t) {
+    wide q = WEFT_WIDE(2.5778363471333786e-09);
     q = WEFT_W(fma)(q, t, 4.728549078805336e-09);
     q = WEFT_W(fma)(q, t, -1.716763517532356e-08);
     q = WEFT_W(fma)(q, t, -4.5012416795220895e-08);
@@ -613,8 +627,8 @@ WEFT_W_FN wide weft_erfcx_above(wide t) {
     return q;
 }
 // erfinv(x) / x of t = 8 x^2 - 1
-WEFT_W_FN wide weft_erfinv_near(wide t) {
-    wide q = 2.0671742197483168e-13;
+WEFT_W_FN wide WEFT_S(erfinv_near)(wide t) {
+    wide q = WEFT_WIDE(2.0671742197483168e-13);
     q = WEFT_W(fma)(q, t, 1.5684593709957392e-12);
     q = WEFT_W(fma)(q, t, 1.1316232483758686e-11);
     q = WEFT_W(fma)(q, t, 8.772059005647083e-11);
@@ -631,8 +645,8 @@ WEFT_W_FN wide weft_erfinv_near(wide t) {
     return q;
 }
 // -ndtri(p) of t = (s - 2.8) / 1.2, where s = sqrt(-2 log p)
-WEFT_W_FN wide weft_ndtri_tail(wide t) {
-    wide q = -1.373896168157998e-17, last = 0, next, u = 2 * t;
+WEFT_W_FN wide WEFT_S(ndtri_tail)(wide t) {
+    wide q = WEFT_WIDE(-1.373896168157998e-17), last = WEFT_WIDE(0), next, u = 2 * t;
     WEFT_CLENSHAW(6.402935615233885e-17)
     WEFT_CLENSHAW(-2.9905428320181047e-16)
     WEFT_CLENSHAW(1.4000877218833694e-15)
@@ -659,8 +673,8 @@ WEFT_W_FN wide weft_ndtri_tail(wide t) {
     return WEFT_W(fma)(t, q, 2.0268881221496584 - last);
 }
 // -ndtri(p) of t = (s - 8.0) / 4.0, where s = sqrt(-2 log p)
-WEFT_W_FN wide weft_ndtri_deep(wide t) {
-    wide q = -6.706906269810353e-17, last = 0, next, u = 2 * t;
+WEFT_W_FN wide WEFT_S(ndtri_deep)(wide t) {
+    wide q = WEFT_WIDE(-6.706906269810353e-17), last = WEFT_WIDE(0), next, u = 2 * t;
     WEFT_CLENSHAW(2.61760725051643e-16)
     WEFT_CLENSHAW(-1.0235112130509986e-15)
     WEFT_CLENSHAW(4.010104467328105e-15)
@@ -689,8 +703,8 @@ WEFT_W_FN wide weft_ndtri_deep(wide t) {
     return WEFT_W(fma)(t, q, 7.5905411705111785 - last);
 }
 // -ndtri(p) of t = (s - 25.5) / 13.5, where s = sqrt(-2 log p)
-WEFT_W_FN wide weft_ndtri_last(wide t) {
-    wide q = 1.177273968822688e-16, last = 0, next, u = 2 * t;
+WEFT_W_FN wide WEFT_S(ndtri_last)(wide t) {
+    wide q = WEFT_WIDE(1.177273968822688e-16), last = WEFT_WIDE(0), next, u = 2 * t;
     WEFT_CLENSHAW(-4.2632511319697026e-16)
     WEFT_CLENSHAW(1.5450252099108278e-15)
     WEFT_CLENSHAW(-5.603696667132192e-15)
@@ -720,9 +734,9 @@ WEFT_W_FN wide weft_ndtri_last(wide t) {
     return WEFT_W(fma)(t, q, 25.318733173567892 - last);
 }
 // The sum over k < 10 of c_k(h) r^k: DLMF 8.12.7 to 8.12.14
-WEFT_W_FN wide weft_temme(wide h, wide r) {
-    wide q, s = 0;
-    q = -2.1073920183404862e-05;
+WEFT_W_FN wide WEFT_S(temme)(wide h, wide r) {
+    wide q, s = WEFT_WIDE(0);
+    q = WEFT_WIDE(-2.1073920183404862e-05);
     q = WEFT_W(fma)(q, h, 6.105192082501531e-05);
     q = WEFT_W(fma)(q, h, -8.479507117068503e-05);
     q = WEFT_W(fma)(q, h, 1.819700838046515e-07);
@@ -732,7 +746,7 @@ WEFT_W_FN wide weft_temme(wide h, wide r) {
     q = WEFT_W(fma)(q, h, -7.204895416020011e-05);
     q = WEFT_W(fma)(q, h, -0.0005967612901927463);
     s = WEFT_W(fma)(s, r, q);
-    q = -1.0595271125805195e-05;
+    q = WEFT_WIDE(-1.0595271125805195e-05);
     q = WEFT_W(fma)(q, h, 4.557909867922708e-09);
     q = WEFT_W(fma)(q, h, 4.629953263691304e-05);
     q = WEFT_W(fma)(q, h, -0.00012783517679769218);
@@ -742,7 +756,7 @@ WEFT_W_FN wide weft_temme(wide h, wide r) {
     q = WEFT_W(fma)(q, h, 0.0008394987206720873);
     q = WEFT_W(fma)(q, h, -0.0006526239185953094);
     s = WEFT_W(fma)(s, r, q);
-    q = 6.166714376110408e-07;
+    q = WEFT_WIDE(6.166714376110408e-07);
     q = WEFT_W(fma)(q, h, -1.0595367014026043e-06);
     q = WEFT_W(fma)(q, h, 4.93875893393627e-10);
     q = WEFT_W(fma)(q, h, 5.7876949497350525e-06);
@@ -755,7 +769,7 @@ WEFT_W_FN wide weft_temme(wide h, wide r) {
     q = WEFT_W(fma)(q, h, 5.171790908260592e-05);
     q = WEFT_W(fma)(q, h, 0.00034436760689237765);
     s = WEFT_W(fma)(s, r, q);
-    q = -8.828600746330484e-08;
+    q = WEFT_WIDE(-8.828600746330484e-08);
     q = WEFT_W(fma)(q, h, 2.338630673826657e-13);
     q = WEFT_W(fma)(q, h, 5.788792863149004e-07);
     q = WEFT_W(fma)(q, h, -2.0291327396058603e-06);
@@ -769,7 +783,7 @@ WEFT_W_FN wide weft_temme(wide h, wide r) {
     q = WEFT_W(fma)(q, h, -0.0005921664373536939);
     q = WEFT_W(fma)(q, h, 0.0005313079364639922);
     s = WEFT_W(fma)(s, r, q);
-    q = -1.7989466721743514e-14;
+    q = WEFT_WIDE(-1.7989466721743514e-14);
     q = WEFT_W(fma)(q, h, 4.8240967037894184e-08);
     q = WEFT_W(fma)(q, h, -1.8447187191171344e-07);
     q = WEFT_W(fma)(q, h, 3.4652846491085265e-07);
@@ -784,7 +798,7 @@ WEFT_W_FN wide weft_temme(wide h, wide r) {
     q = WEFT_W(fma)(q, h, -6.972813758365857e-05);
     q = WEFT_W(fma)(q, h, -0.00033679855336635813);
     s = WEFT_W(fma)(s, r, q);
-    q = 3.4463580499464896e-09;
+    q = WEFT_WIDE(3.4463580499464896e-09);
     q = WEFT_W(fma)(q, h, -1.4189739437803219e-08);
     q = WEFT_W(fma)(q, h, 2.8865829742708783e-08);
     q = WEFT_W(fma)(q, h, 2.956794137544049e-11);
@@ -800,7 +814,7 @@ WEFT_W_FN wide weft_temme(wide h, wide r) {
     q = WEFT_W(fma)(q, h, 0.0007840392217200666);
     q = WEFT_W(fma)(q, h, -0.0008618882909167117);
     s = WEFT_W(fma)(s, r, q);
-    q = -9.460496661855133e-10;
+    q = WEFT_WIDE(-9.460496661855133e-10);
     q = WEFT_W(fma)(q, h, 2.0620131815488797e-09);
     q = WEFT_W(fma)(q, h, 2.3928620439808118e-12);
     q = WEFT_W(fma)(q, h, -1.9111168485973655e-08);
@@ -817,7 +831,7 @@ WEFT_W_FN wide weft_temme(wide h, wide r) {
     q = WEFT_W(fma)(q, h, 0.00022947209362139917);
     q = WEFT_W(fma)(q, h, 0.0006494341563786008);
     s = WEFT_W(fma)(s, r, q);
-    q = 1.2872252400089318e-10;
+    q = WEFT_WIDE(1.2872252400089318e-10);
     q = WEFT_W(fma)(q, h, 9.428356159014678e-13);
     q = WEFT_W(fma)(q, h, -1.3670488396617114e-09);
     q = WEFT_W(fma)(q, h, 6.228974084922022e-09);
@@ -835,7 +849,7 @@ WEFT_W_FN wide weft_temme(wide h, wide r) {
     q = WEFT_W(fma)(q, h, -0.0026813271604938273);
     q = WEFT_W(fma)(q, h, 0.004133597883597883);
     s = WEFT_W(fma)(s, r, q);
-    q = 6.067215101604758e-14;
+    q = WEFT_WIDE(6.067215101604758e-14);
     q = WEFT_W(fma)(q, h, -8.56390702649298e-11);
     q = WEFT_W(fma)(q, h, 4.162792991842583e-10);
     q = WEFT_W(fma)(q, h, -1.0091543710600413e-09);
@@ -854,7 +868,7 @@ WEFT_W_FN wide weft_temme(wide h, wide r) {
     q = WEFT_W(fma)(q, h, -0.003472222222222222);
     q = WEFT_W(fma)(q, h, -0.001851851851851852);
     s = WEFT_W(fma)(s, r, q);
-    q = -5.0276692801141755e-12;
+    q = WEFT_WIDE(-5.0276692801141755e-12);
     q = WEFT_W(fma)(q, h, 2.4361948020667415e-11);
     q = WEFT_W(fma)(q, h, -5.830772132550426e-11);
     q = WEFT_W(fma)(q, h, -2.5514193994946248e-11);
@@ -877,8 +891,8 @@ WEFT_W_FN wide weft_temme(wide h, wide r) {
     return s;
 }
 // (log Gamma(a) - Stirling's formula) a of z = 1 / a^2, for a >= 8
-WEFT_W_FN wide weft_stirling(wide z) {
-    wide q = -1.3924322169059011;
+WEFT_W_FN wide WEFT_S(stirling)(wide z) {
+    wide q = WEFT_WIDE(-1.3924322169059011);
     q = WEFT_W(fma)(q, z, 0.17964437236883057);
     q = WEFT_W(fma)(q, z, -0.029550653594771242);
     q = WEFT_W(fma)(q, z, 0.00641025641025641);
@@ -891,8 +905,8 @@ WEFT_W_FN wide weft_stirling(wide z) {
     return q;
 }
 // (log1p(m) - m) / m^2 of t = 2 m
-WEFT_W_FN wide weft_log1p_rest(wide t) {
-    wide q = -8.726738340054641e-10;
+WEFT_W_FN wide WEFT_S(log1p_rest)(wide t) {
+    wide q = WEFT_WIDE(-8.726738340054641e-10);
     q = WEFT_W(fma)(q, t, 1.685046297673765e-09);
     q = WEFT_W(fma)(q, t, 2.8511268364141483e-09);
     q = WEFT_W(fma)(q, t, -5.068205278921568e-09);
@@ -924,8 +938,8 @@ WEFT_W_FN wide weft_log1p_rest(wide t) {
     return q;
 }
 // log Gamma(1 + a) / a of t = 2 a
-WEFT_W_FN wide weft_lgamma1p_near(wide t) {
-    wide q = -6.69867474095857e-18, last = 0, next, u = 2 * t;
+WEFT_W_FN wide WEFT_S(lgamma1p_near)(wide t) {
+    wide q = WEFT_WIDE(-6.69867474095857e-18), last = WEFT_WIDE(0), next, u = 2 * t;
     WEFT_CLENSHAW(2.5896418565384152e-17)
     WEFT_CLENSHAW(-1.0024188186640361e-16)
     WEFT_CLENSHAW(3.885614648428306e-16)
@@ -956,8 +970,8 @@ WEFT_W_FN wide weft_lgamma1p_near(wide t) {
     return WEFT_W(fma)(t, q, -0.633011426275031 - last);
 }
 // digamma(x) / (x - its root) of t = 2 x - 3
-WEFT_W_FN wide weft_digamma_near(wide t) {
-    wide q = 2.918622732168261e-11;
+WEFT_W_FN wide WEFT_S(digamma_near)(wide t) {
+    wide q = WEFT_WIDE(2.918622732168261e-11);
     q = WEFT_W(fma)(q, t, -8.50550766013261e-11);
     q = WEFT_W(fma)(q, t, 8.734528429142953e-11);
     q = WEFT_W(fma)(q, t, -2.7580994814377e-10);
@@ -986,195 +1000,346 @@ WEFT_W_FN wide weft_digamma_near(wide t) {
 // ---- modified Bessel functions
 
 // e^x y without overflow of e^x.
-WEFT_W_FN wide weft_grown(wide x, wide y) {
+WEFT_W_FN wide WEFT_S(grown)(wide x, wide y) {
     wide e = WEFT_W(exp)(x / 2);
     return e * y * e;
 }
-WEFT_W_FN wide weft_i0e(wide x) {
+// e^-x I0(x), and e^-x I1(x), of x > 8
+WEFT_W_FN wide WEFT_S(i0_above)(wide x) { return WEFT_S(i0_far)(16 / x - 1) / WEFT_W(sqrt)(x); }
+WEFT_W_FN wide WEFT_S(i1_above)(wide x) { return WEFT_S(i1_far)(16 / x - 1) / WEFT_W(sqrt)(x); }
+WEFT_W_FN wide WEFT_S(i0e)(wide x) {
     wide a = WEFT_W(fabs)(x);
-    if (a <= 8) return WEFT_W(exp)(-a) * weft_i0_near(a * a / 4);
-    return weft_is_infinite(a) ? 0 : weft_i0_far(16 / a - 1) / WEFT_W(sqrt)(a);
+    return WEFT_IF(WEFT_LE(a, 8), WEFT_W(exp)(-a) * WEFT_S(i0_near)(a * a / 4),
+                   WEFT_S(i0_above)(a));
 }
-WEFT_W_FN wide weft_i1e(wide x) {
+WEFT_W_FN wide WEFT_S(i1e)(wide x) {
     wide a = WEFT_W(fabs)(x);
-    if (a <= 8) return WEFT_W(exp)(-a) * x * weft_i1_near(a * a / 4);
-    wide y = weft_is_infinite(a) ? 0 : weft_i1_far(16 / a - 1) / WEFT_W(sqrt)(a);
-    return x < 0 ? -y : y;
+    wide y = WEFT_IF(WEFT_LE(a, 8), WEFT_W(exp)(-a) * a * WEFT_S(i1_near)(a * a / 4),
+                     WEFT_S(i1_above)(a));
+    return WEFT_W(copysign)(y, x);
 }
-WEFT_W_FN wide weft_modified_bessel_i0(wide x) {
+WEFT_W_FN wide WEFT_S(modified_bessel_i0)(wide x) {
     wide a = WEFT_W(fabs)(x);
-    if (a <= 8) return weft_i0_near(a * a / 4);
-    return weft_grown(a, weft_i0e(a));
+    return WEFT_IF(WEFT_LE(a, 8), WEFT_S(i0_near)(a * a / 4),
+                   WEFT_S(grown)(a, WEFT_S(i0_above)(a)));
 }
-WEFT_W_FN wide weft_modified_bessel_i1(wide x) {
+WEFT_W_FN wide WEFT_S(modified_bessel_i1)(wide x) {
     wide a = WEFT_W(fabs)(x);
-    if (a <= 8) return x * weft_i1_near(a * a / 4);
-    return weft_grown(a, weft_i1e(x));
+    wide y = WEFT_IF(WEFT_LE(a, 8), a * WEFT_S(i1_near)(a * a / 4),
+                     WEFT_S(grown)(a, WEFT_S(i1_above)(a)));
+    return WEFT_W(copysign)(y, x);
 }
-WEFT_W_FN wide weft_k_far(wide x, wide far, wide mid) {
-    return (x > 4 ? far : mid) / WEFT_W(sqrt)(x);
+// of x <= 1; the logarithm is NaN below 0
+WEFT_W_FN wide WEFT_S(k0_below)(wide x) {
+    wide z = x * x / 4, ln = WEFT_W(log)(x / 2) + 0.5772156649015329;
+    return WEFT_S(k0_near)(z) - ln * WEFT_S(i0_near)(z);
 }
-WEFT_W_FN wide weft_k0_below(wide x) {  // of x <= 1
-    if (x < 0) return weft_undefined();
-    wide z = x * x / 4;
-    if (x == 0) return weft_infinite();
-    return weft_k0_near(z) - (WEFT_W(log)(x / 2) + 0.5772156649015329) * weft_i0_near(z);
+WEFT_W_FN wide WEFT_S(k1_below)(wide x) {
+    wide z = x * x / 4, ln = WEFT_W(log)(x / 2);
+    wide y = 1 / x + x * (ln * WEFT_S(i1_near)(z) - WEFT_S(k1_near)(z));
+    return WEFT_PICK(WEFT_EQ(x, 0), WEFT_INFINITE, y);
 }
-WEFT_W_FN wide weft_k1_below(wide x) {
-    if (x < 0) return weft_undefined();
-    wide z = x * x / 4;
-    if (x == 0) return weft_infinite();
-    return 1 / x + x * (WEFT_W(log)(x / 2) * weft_i1_near(z) - weft_k1_near(z));
+// e^x times the function, of x > 1
+WEFT_W_FN wide WEFT_S(k0_above)(wide x) {
+    wide y = WEFT_IF(WEFT_LT(4, x), WEFT_S(k0_far)(8 / x - 1), WEFT_S(k0_mid)((x - 2.5) / 1.5));
+    return y / WEFT_W(sqrt)(x);
 }
-WEFT_W_FN wide weft_scaled_modified_bessel_k0(wide x) {
-    if (x <= 1) return WEFT_W(exp)(x) * weft_k0_below(x);
-    return weft_is_infinite(x) ? 0
-        : weft_k_far(x, weft_k0_far(8 / x - 1), weft_k0_mid((x - 2.5) / 1.5));
+WEFT_W_FN wide WEFT_S(k1_above)(wide x) {
+    wide y = WEFT_IF(WEFT_LT(4, x), WEFT_S(k1_far)(8 / x - 1), WEFT_S(k1_mid)((x - 2.5) / 1.5));
+    return y / WEFT_W(sqrt)(x);
 }
-WEFT_W_FN wide weft_scaled_modified_bessel_k1(wide x) {
-    if (x <= 1) return WEFT_W(exp)(x) * weft_k1_below(x);
-    return weft_is_infinite(x) ? 0
-        : weft_k_far(x, weft_k1_far(8 / x - 1), weft_k1_mid((x - 2.5) / 1.5));
+WEFT_W_FN wide WEFT_S(scaled_modified_bessel_k0)(wide x) {
+    return WEFT_IF(WEFT_LE(x, 1), WEFT_W(exp)(x) * WEFT_S(k0_below)(x), WEFT_S(k0_above)(x));
 }
-WEFT_W_FN wide weft_modified_bessel_k0(wide x) {
-    return x <= 1 ? weft_k0_below(x) : weft_grown(-x, weft_scaled_modified_bessel_k0(x));
+WEFT_W_FN wide WEFT_S(scaled_modified_bessel_k1)(wide x) {
+    return WEFT_IF(WEFT_LE(x, 1), WEFT_W(exp)(x) * WEFT_S(k1_below)(x), WEFT_S(k1_above)(x));
 }
-WEFT_W_FN wide weft_modified_bessel_k1(wide x) {
-    return x <= 1 ? weft_k1_below(x) : weft_grown(-x, weft_scaled_modified_bessel_k1(x));
+WEFT_W_FN wide WEFT_S(modified_bessel_k0)(wide x) {
+    return WEFT_IF(WEFT_LE(x, 1), WEFT_S(k0_below)(x), WEFT_S(grown)(-x, WEFT_S(k0_above)(x)));
+}
+WEFT_W_FN wide WEFT_S(modified_bessel_k1)(wide x) {
+    return WEFT_IF(WEFT_LE(x, 1), WEFT_S(k1_below)(x), WEFT_S(grown)(-x, WEFT_S(k1_above)(x)));
 }
 
 // ---- Bessel functions: around 0, and by amplitude and phase beyond 8
 
 // (p cos - q sin) sqrt(2 / (pi x)) of the phase x - pi / 4, or with `turned` p sin + q cos.
-WEFT_W_FN wide weft_wave(wide x, wide p, wide q, int turned) {
+WEFT_W_FN wide WEFT_S(wave)(wide x, wide p, wide q, int turned) {
     wide c = WEFT_W(cos)(x), s = WEFT_W(sin)(x), a = c + s, b = s - c;
     wide y = turned ? p * b + q * a : p * a - q * b;
     return y * 0.5641895835477563 / WEFT_W(sqrt)(x);
 }
-WEFT_W_FN wide weft_bessel_j0(wide x) {
-    x = WEFT_W(fabs)(x);
-    if (x <= 8) return weft_j0_near(x * x / 32 - 1);
+WEFT_W_FN wide WEFT_S(wave0)(wide x, int turned) {
     wide t = 128 / x / x - 1;
-    return weft_wave(x, weft_p0_far(t), weft_q0_far(t) / x, 0);
+    return WEFT_S(wave)(x, WEFT_S(p0_far)(t), WEFT_S(q0_far)(t) / x, turned);
 }
-WEFT_W_FN wide weft_bessel_j1(wide x) {
-    wide a = WEFT_W(fabs)(x), t = 128 / a / a - 1;
-    if (a <= 8) return x * weft_j1_near(x * x / 32 - 1);
-    wide y = weft_wave(a, weft_p1_far(t), weft_q1_far(t) / a, 1);
-    return x < 0 ? -y : y;
+WEFT_W_FN wide WEFT_S(wave1)(wide x, int turned) {
+    wide t = 128 / x / x - 1;
+    return WEFT_S(wave)(x, WEFT_S(p1_far)(t), WEFT_S(q1_far)(t) / x, turned);
 }
-WEFT_W_FN wide weft_bessel_y0(wide x) {
-    if (x < 0) return weft_undefined();
-    if (x == 0) return -weft_infinite();
-    wide t = x * x / 32 - 1;
-    if (x <= 8) return weft_y0_near(t) + 0.6366197723675814 * WEFT_W(log)(x) * weft_j0_near(t);
-    t = 128 / x / x - 1;
-    return weft_wave(x, weft_p0_far(t), weft_q0_far(t) / x, 1);
+WEFT_W_FN wide WEFT_S(bessel_j0)(wide x) {
+    wide a = WEFT_W(fabs)(x);
+    return WEFT_IF(WEFT_LE(a, 8), WEFT_S(j0_near)(a * a / 32 - 1), WEFT_S(wave0)(a, 0));
 }
-WEFT_W_FN wide weft_bessel_y1(wide x) {
-    if (x < 0) return weft_undefined();
-    if (x == 0) return -weft_infinite();
-    wide t = x * x / 32 - 1;
-    if (x <= 8)
-        return x * (weft_y1_near(t) + 0.6366197723675814 * WEFT_W(log)(x) * weft_j1_near(t)) -
-               0.6366197723675814 / x;
-    t = 128 / x / x - 1;
-    return -weft_wave(x, weft_p1_far(t), weft_q1_far(t) / x, 0);
+WEFT_W_FN wide WEFT_S(bessel_j1)(wide x) {
+    wide a = WEFT_W(fabs)(x), sign = WEFT_W(copysign)(WEFT_WIDE(1), x);
+    return WEFT_IF(WEFT_LE(a, 8), x * WEFT_S(j1_near)(a * a / 32 - 1), sign * WEFT_S(wave1)(a, 1));
+}
+WEFT_W_FN wide WEFT_S(y0_below)(wide x) {  // of x <= 8; the logarithm is NaN below 0
+    wide t = x * x / 32 - 1, ln = 0.6366197723675814 * WEFT_W(log)(x);
+    return WEFT_S(y0_near)(t) + ln * WEFT_S(j0_near)(t);
+}
+WEFT_W_FN wide WEFT_S(y1_below)(wide x) {
+    wide t = x * x / 32 - 1, ln = 0.6366197723675814 * WEFT_W(log)(x);
+    wide y = x * (WEFT_S(y1_near)(t) + ln * WEFT_S(j1_near)(t)) - 0.6366197723675814 / x;
+    return WEFT_PICK(WEFT_EQ(x, 0), -WEFT_INFINITE, y);
+}
+WEFT_W_FN wide WEFT_S(bessel_y0)(wide x) {
+    return WEFT_IF(WEFT_LE(x, 8), WEFT_S(y0_below)(x), WEFT_S(wave0)(x, 1));
+}
+WEFT_W_FN wide WEFT_S(bessel_y1)(wide x) {
+    return WEFT_IF(WEFT_LE(x, 8), WEFT_S(y1_below)(x), -WEFT_S(wave1)(x, 0));
 }
 
 // ---- Airy's function
 
-WEFT_W_FN wide weft_airy_ai(wide x) {
-    if (x != x || weft_is_infinite(x)) return weft_undefined();
-    if (WEFT_W(fabs)(x) <= 2) return weft_ai_near(x / 2);
-    if (x < 0 && x >= -8) return weft_ai_low((x + 5) / 3);
-    wide a = WEFT_W(fabs)(x), root = WEFT_W(sqrt)(a), z = a * root * 2 / 3, fourth = WEFT_W(sqrt)(root);
-    wide ratio = 15.084944665313014 / z;
-    if (x > 0) {
-        wide y = x <= 8 ? weft_ai_mid((x - 5) / 3) : weft_ai_far(2 * ratio - 1);
-        return y * WEFT_W(exp)(-z) * 0.28209479177387814 / fourth;
-    }
-    wide t = 2 * ratio * ratio - 1, f = weft_ai_cos(t), g = weft_ai_sin(t) / z;
+WEFT_W_FN wide WEFT_S(airy_wave)(wide z, wide ratio) {
+    wide t = 2 * ratio * ratio - 1, f = WEFT_S(ai_cos)(t), g = WEFT_S(ai_sin)(t) / z;
     wide c = WEFT_W(cos)(z), s = WEFT_W(sin)(z);
-    return (f * (c + s) + g * (s - c)) * 0.3989422804014327 / fourth;
+    return (f * (c + s) + g * (s - c)) * 0.3989422804014327;
+}
+WEFT_W_FN wide WEFT_S(airy_decay)(wide x, wide z, wide ratio) {
+    wide y = WEFT_IF(WEFT_LE(x, 8), WEFT_S(ai_mid)((x - 5) / 3), WEFT_S(ai_far)(2 * ratio - 1));
+    return y * WEFT_W(exp)(-z) * 0.28209479177387814;
+}
+WEFT_W_FN wide WEFT_S(airy_beyond)(wide x) {  // of |x| > 2, and of x < -8
+    wide a = WEFT_W(fabs)(x), root = WEFT_W(sqrt)(a), z = a * root * 2 / 3;
+    wide ratio = 15.084944665313014 / z;
+    wide y = WEFT_IF(WEFT_LT(0, x), WEFT_S(airy_decay)(x, z, ratio), WEFT_S(airy_wave)(z, ratio));
+    return y / WEFT_W(sqrt)(root);
+}
+WEFT_W_FN wide WEFT_S(airy_ai)(wide x) {
+    weft_truth low = WEFT_LT(x, 0) & WEFT_LE(-8, x);
+    wide y = WEFT_IF(WEFT_LE(WEFT_W(fabs)(x), 2), WEFT_S(ai_near)(x / 2),
+                     WEFT_IF(low, WEFT_S(ai_low)((x + 5) / 3), WEFT_S(airy_beyond)(x)));
+    return WEFT_PICK(WEFT_IS_INFINITE(x), WEFT_UNDEFINED, y);
 }
 
 // ---- of the normal distribution
 
-WEFT_W_FN wide weft_erfcx(wide x) {
-    wide a = WEFT_W(fabs)(x), y = 0;
-    if (!weft_is_infinite(a)) y = weft_erfcx_above((a - 2) / (a + 2)) / (1 + 2 * a);
-    if (!(x < 0)) return y;
-    wide s = a * a, rest = WEFT_W(fma)(a, a, -s);
-    if (a > 27) return weft_infinite();
-    wide e = 2 * WEFT_W(exp)(s);
-    return weft_is_infinite(e) ? e : WEFT_W(fma)(e, rest, e) - y;
+WEFT_W_FN wide WEFT_S(erfcx_below)(wide a) {  // e^(a^2), twice; a > 0
+    wide s = a * a, e = 2 * WEFT_W(exp)(s), y = WEFT_W(fma)(-e, WEFT_LOST(a, s), e);
+    return WEFT_PICK(WEFT_LT(27, a) | WEFT_IS_INFINITE(e), WEFT_INFINITE, y);
 }
-WEFT_W_FN wide weft_ndtri_below(wide p) {  // -ndtri(p) for p <= 1/4
-    if (p == 0) return weft_infinite();
+WEFT_W_FN wide WEFT_S(erfcx_from_0)(wide a) {  // of a >= 0
+    wide y = WEFT_S(erfcx_above)((a - 2) / (a + 2)) / (1 + 2 * a);
+    return WEFT_PICK(WEFT_IS_INFINITE(a), WEFT_WIDE(0), y);
+}
+WEFT_W_FN wide WEFT_S(erfcx)(wide x) {
+    wide a = WEFT_W(fabs)(x), y = WEFT_S(erfcx_from_0)(a);
+    return WEFT_IF(WEFT_LT(x, 0), WEFT_S(erfcx_below)(a) - y, y);
+}
+WEFT_W_FN wide WEFT_S(ndtri_below)(wide p) {  // -ndtri(p) for p <= 1/4; NaN below 0
     wide s = WEFT_W(sqrt)(-2 * WEFT_W(log)(p));
-    if (s < 4) return weft_ndtri_tail((s - 2.8) / 1.2);
-    return s < 12 ? weft_ndtri_deep((s - 8) / 4) : weft_ndtri_last((s - 25.5) / 13.5);
+    wide y = WEFT_IF(WEFT_LT(s, 4), WEFT_S(ndtri_tail)((s - 2.8) / 1.2),
+                     WEFT_IF(WEFT_LT(s, 12), WEFT_S(ndtri_deep)((s - 8) / 4),
+                             WEFT_S(ndtri_last)((s - 25.5) / 13.5)));
+    return WEFT_PICK(WEFT_EQ(p, 0), WEFT_INFINITE, y);
 }
-WEFT_W_FN wide weft_ndtri(wide p) {
-    wide d = p - 0.5;
-    if (!(p >= 0 && p <= 1)) return weft_undefined();
-    if (p < 0.25) return -weft_ndtri_below(p);
-    if (p > 0.75) return weft_ndtri_below(1 - p);
-    return 2.8284271247461903 * d * weft_erfinv_near(32 * d * d - 1);
+WEFT_W_FN wide WEFT_S(ndtri)(wide p) {
+    weft_truth low = WEFT_LT(p, 0.25), far = low | WEFT_LT(0.75, p);
+    wide d = p - 0.5, below = WEFT_PICK(low, p, 1 - p);
+    wide y = WEFT_IF(far, WEFT_S(ndtri_below)(below),
+                     2.8284271247461903 * d * WEFT_S(erfinv_near)(32 * d * d - 1));
+    return WEFT_PICK(low, -y, y);
 }
-WEFT_W_FN wide weft_erfinv(wide x) {
+WEFT_W_FN wide WEFT_S(erfinv)(wide x) {
     wide a = WEFT_W(fabs)(x);
-    if (!(a <= 1)) return weft_undefined();
-    if (a <= 0.5) return x * weft_erfinv_near(8 * x * x - 1);
-    wide y = weft_ndtri_below((1 - a) / 2) * 0.7071067811865476;
-    return x < 0 ? -y : y;
+    wide y = WEFT_IF(WEFT_LE(a, 0.5), a * WEFT_S(erfinv_near)(8 * a * a - 1),
+                     WEFT_S(ndtri_below)((1 - a) / 2) * 0.7071067811865476);
+    return WEFT_W(copysign)(y, x);
 }
 
 // ---- digamma: reflection below 0, recurrence up to 10, then the asymptotic series
 
-WEFT_W_FN wide weft_digamma(wide x) {
-    wide r = 0;
-    if (x == 0) return 1 / -x;
-    if (x < 0) {
-        wide part = x - WEFT_W(rint)(x);
-        if (part == 0 || weft_is_infinite(x)) return weft_undefined();
-        r = -3.141592653589793 / WEFT_W(tan)(3.141592653589793 * part);
-        x = 1 - x;
+WEFT_W_FN wide WEFT_S(digamma_root)(wide x) {  // of 1/2 < x < 5/2: around 1.4616..., in two parts
+    weft_truth under = WEFT_LT(x, 1), over = WEFT_LT(2, x);
+    wide at = WEFT_PICK(under, x + 1, WEFT_PICK(over, x - 1, x));
+    wide d = (at - 1.4616321449683622) + -9.549995429965697e-17;
+    wide y = d * WEFT_S(digamma_near)(at * 2 - 3);
+    return y + WEFT_PICK(under, -1 / x, WEFT_PICK(over, 1 / at, WEFT_WIDE(0)));
+}
+WEFT_W_FN wide WEFT_S(digamma_far)(wide x) {  // of x > 0
+    wide r = WEFT_WIDE(0);
+    while (WEFT_ANY(WEFT_LT(x, 10))) {
+        wide step = WEFT_PICK(WEFT_LT(x, 10), WEFT_WIDE(1), WEFT_WIDE(0));
+        r -= step / x;
+        x += step;
     }
-    if (x < 2.5 && x > 0.5) {
-        // around the root 1.4616..., which is in two parts
-        wide root = 1.4616321449683622;
-        wide d = (x - root) + -9.549995429965697e-17;
-        wide low = x < 1 ? x + 1 : x > 2 ? x - 1 : x;
-        if (low == x) return r + d * weft_digamma_near(x * 2 - 3);
-        d = (low - root) + -9.549995429965697e-17;
-        wide y = d * weft_digamma_near(low * 2 - 3);
-        return r + (x < 1 ? y - 1 / x : y + 1 / low);
-    }
-    for (; x < 10; x += 1) r -= 1 / x;
-    if (x < 1e17) {
-        wide z = 1 / (x * x), s = 691. / 32760 - z / 12;
-        s = 240. / 57600 - z * (5. / 660 - z * s);
-        r -= z * (1. / 12 - z * (1. / 120 - z * (1. / 252 - z * s)));
-    }
+    wide z = 1 / (x * x), s = 691. / 32760 - z / 12;
+    s = 240. / 57600 - z * (5. / 660 - z * s);
+    r -= z * (1. / 12 - z * (1. / 120 - z * (1. / 252 - z * s)));
     return r + WEFT_W(log)(x) - 0.5 / x;
 }
+WEFT_W_FN wide WEFT_S(digamma_turned)(wide x) {  // digamma(x) - digamma(1 - x), of x < 0
+    wide part = x - WEFT_W(rint)(x), y = -3.141592653589793 / WEFT_W(tan)(3.141592653589793 * part);
+    return WEFT_PICK(WEFT_EQ(part, 0) | WEFT_IS_INFINITE(x), WEFT_UNDEFINED, y);
+}
+WEFT_W_FN wide WEFT_S(digamma)(wide x) {
+    weft_truth below = WEFT_LT(x, 0), none = WEFT_EQ(x, 0);
+    wide r = WEFT_IF(below, WEFT_S(digamma_turned)(x), WEFT_WIDE(0));
+    wide a = WEFT_PICK(none, WEFT_WIDE(1), WEFT_PICK(below, 1 - x, x));
+    weft_truth near = WEFT_LT(a, 2.5) & WEFT_LT(0.5, a);
+    r += WEFT_IF(near, WEFT_S(digamma_root)(a), WEFT_S(digamma_far)(a));
+    return WEFT_PICK(none, 1 / -x, r);
+}
 
+// ---- incomplete gamma functions
+
+// Gamma(1 + a) / Gamma(1 + a - n), for a < 8.5 and n the nearest integer to a: a (a - 1) ...
+WEFT_W_FN wide WEFT_S(gamma_steps)(wide a, wide n) {
+    wide p = WEFT_WIDE(1), k = WEFT_WIDE(0);
+    for (int i = 0; i < 8; i++) {
+        p *= WEFT_PICK(WEFT_LT(k, n), a - k, WEFT_WIDE(1));
+        k += 1;
+    }
+    return p;
+}
+WEFT_W_FN wide WEFT_S(lgamma_plus_1_low)(wide a) {  // log Gamma(1 + a), for a < 8
+    wide n = WEFT_W(rint)(a), f = a - n;
+    return WEFT_W(log)(WEFT_S(gamma_steps)(a, n)) + f * WEFT_S(lgamma1p_near)(2 * f);
+}
+WEFT_W_FN wide WEFT_S(lgamma_plus_1_high)(wide a) {
+    wide rest = WEFT_S(stirling)(1 / (a * a)) / a + 0.9189385332046727;
+    return (a + 0.5) * WEFT_W(log)(a) - a + rest;
+}
+// x^a e^-x / Gamma(a + 1)
+WEFT_W_FN wide WEFT_S(gamma_factor_low)(wide a, wide x) {
+    wide n = WEFT_W(rint)(a), f = a - n;
+    wide y = WEFT_W(exp)(a * WEFT_W(log)(x) - x - f * WEFT_S(lgamma1p_near)(2 * f));
+    return y / WEFT_S(gamma_steps)(a, n);
+}
+WEFT_W_FN wide WEFT_S(gamma_factor_high)(wide a, wide x) {
+    wide m = (x - a) / a, rest = WEFT_S(stirling)(1 / (a * a)) / a;
+    wide bend = WEFT_IF(WEFT_LT(WEFT_W(fabs)(m), 0.5), m * m * WEFT_S(log1p_rest)(2 * m),
+                        WEFT_W(log)(x / a) - m);
+    return WEFT_W(exp)(a * bend - rest) * 0.3989422804014327 / WEFT_W(sqrt)(a);
+}
+WEFT_W_FN wide WEFT_S(gamma_factor)(wide a, wide x) {
+    return WEFT_IF(WEFT_LT(a, 8), WEFT_S(gamma_factor_low)(a, x), WEFT_S(gamma_factor_high)(a, x));
+}
+// Below are quotients p / q, of which few are taken: both grow in each step by up to an argument,
+// and are scaled after four. Where one is beyond 1e6, what they are multiplied by is 0.
+#define WEFT_LARGE(p) WEFT_LT(1e10, WEFT_W(fabs)(p))
+#define WEFT_LOWER(large, p) p = WEFT_PICK(large, p * 1e-20, p);
+WEFT_W_FN wide WEFT_S(igamma_series)(wide a, wide x) {  // P / factor, for x <= a or x <= 1.1
+    wide p = WEFT_WIDE(1), q = p, term = p, n = WEFT_PICK(WEFT_LT(a, 1e6), a, WEFT_WIDE(1e6));
+    wide by = WEFT_PICK(WEFT_LT(x, 1e6), x, WEFT_WIDE(1e6));
+    for (int i = 0; i < 2000 && WEFT_ANY(WEFT_LT(1e-17 * p, term)); i += 4) {
+        for (int k = 0; k < 4; k++) {
+            n += 1;
+            q *= n;
+            term *= by;
+            p = WEFT_W(fma)(p, n, term);
+        }
+        weft_truth large = WEFT_LARGE(p);
+        WEFT_LOWER(large, p) WEFT_LOWER(large, q) WEFT_LOWER(large, term)
+    }
+    return p / q;
+}
+WEFT_W_FN wide WEFT_S(igamma_small)(wide a, wide x) {  // Q for x <= 1.1
+    wide sum = WEFT_WIDE(0), term = WEFT_WIDE(1), n = sum;
+    for (int i = 1; i < 100; i++) {
+        n += 1;
+        term *= -x / n;
+        sum += term / (a + n);
+        if (!WEFT_ANY(WEFT_LE(1e-17 * WEFT_W(fabs)(sum), WEFT_W(fabs)(term)))) break;
+    }
+    wide power = a * WEFT_W(log)(x);
+    power -= WEFT_IF(WEFT_LT(a, 8), WEFT_S(lgamma_plus_1_low)(a), WEFT_S(lgamma_plus_1_high)(a));
+    return -WEFT_W(expm1)(power) - a * sum * WEFT_W(exp)(power);
+}
+WEFT_W_FN wide WEFT_S(igamma_fraction)(wide a, wide x) {  // Q / factor (DLMF 8.9.2)
+    wide b = WEFT_PICK(WEFT_LT(x, 1e6), x, WEFT_WIDE(1e6)) + 1 - a, p = WEFT_WIDE(1), q = b;
+    wide last_p = WEFT_WIDE(0), last_q = p, found = p / q, n = last_p;
+    weft_truth goes_on = WEFT_EQ(x, x);
+    for (int i = 1; i < 2000 && WEFT_ANY(goes_on); i += 4) {
+        for (int k = 0; k < 4; k++) {
+            n += 1, b += 2;
+            wide by = n * (a - n);
+            wide next_p = WEFT_W(fma)(b, p, by * last_p), next_q = WEFT_W(fma)(b, q, by * last_q);
+            last_p = p, last_q = q, p = next_p, q = next_q;
+        }
+        wide next = p / q;
+        weft_truth near = WEFT_LE(WEFT_W(fabs)(next - found), 1e-15 * WEFT_W(fabs)(next));
+        found = WEFT_PICK(goes_on, next, found);
+        goes_on = goes_on & WEFT_NOT(near);
+        weft_truth large = WEFT_LARGE(p) | WEFT_LARGE(q);
+        WEFT_LOWER(large, p) WEFT_LOWER(large, q)
+        WEFT_LOWER(large, last_p) WEFT_LOWER(large, last_q)
+    }
+    return found * a;
+}
+#undef WEFT_LARGE
+#undef WEFT_LOWER
+// P(a, x), or Q with `upper`, near x = a: erfc(z) is e^(-z^2) erfcx(z)
+WEFT_W_FN wide WEFT_S(igamma_near)(wide a, wide x, int upper) {
+    wide m = (x - a) / a, bend = -m * m * WEFT_S(log1p_rest)(2 * m), e = WEFT_W(exp)(-a * bend);
+    wide size = WEFT_W(sqrt)(2 * bend), h = WEFT_PICK(WEFT_LT(m, 0), -size, size);
+    weft_truth far = upper ? WEFT_LT(m, 0) : WEFT_LT(0, m);
+    wide y = e * WEFT_S(erfcx_from_0)(size * WEFT_W(sqrt)(a / 2)) / 2;
+    wide more = e * 0.3989422804014327 / WEFT_W(sqrt)(a) * WEFT_S(temme)(h, 1 / a);
+    return WEFT_PICK(far, 1 - y, y) + (upper ? more : -more);
+}
+// Where one of them is 0, infinite or not a number; NaN below 0.
+WEFT_W_FN wide WEFT_S(incomplete_end)(wide a, wide x, int upper) {
+    wide none = WEFT_WIDE(upper ? 1 : 0), all = WEFT_WIDE(upper ? 0 : 1), y = WEFT_UNDEFINED;
+    weft_truth a_ends = WEFT_IS_INFINITE(a), x_ends = WEFT_IS_INFINITE(x);
+    y = WEFT_PICK(x_ends, all, y);
+    y = WEFT_PICK(a_ends, WEFT_PICK(x_ends, WEFT_UNDEFINED, none), y);
+    y = WEFT_PICK(WEFT_EQ(x, 0), none, y);
+    y = WEFT_PICK(WEFT_EQ(a, 0), WEFT_PICK(WEFT_LT(0, x), all, WEFT_UNDEFINED), y);
+    return WEFT_PICK(WEFT_LT(a, 0) | WEFT_LT(x, 0), WEFT_UNDEFINED, y);
+}
+// A way is computed with an a and an x of its own that do no harm, in lanes that go another one.
+#define WEFT_A(way, own) WEFT_PICK(way, a, WEFT_WIDE(own))
+#define WEFT_X(way, own) WEFT_PICK(way, x, WEFT_WIDE(own))
+WEFT_W_FN wide WEFT_S(incomplete)(wide a, wide x, int upper) {
+    weft_truth inside = WEFT_LT(0, a) & WEFT_LT(0, x);
+    inside = inside & WEFT_LT(a, WEFT_INFINITE) & WEFT_LT(x, WEFT_INFINITE);
+    weft_truth near = inside & WEFT_LT(20, a) & WEFT_LT(WEFT_W(fabs)(x - a), 0.3 * a);
+    weft_truth other = inside & WEFT_NOT(near);
+    weft_truth above = other & WEFT_LT(1.1, x) & WEFT_LT(a, x);
+    weft_truth small = other & WEFT_LE(x, upper ? 1.1 : 0);
+    weft_truth below = other & WEFT_NOT(above | small), scaled = above | below;
+    wide y = WEFT_IF(WEFT_NOT(inside), WEFT_S(incomplete_end)(a, x, upper), WEFT_WIDE(0));
+    y = WEFT_IF(near, WEFT_S(igamma_near)(WEFT_A(near, 25), WEFT_X(near, 25), upper), y);
+    y = WEFT_IF(small, WEFT_S(igamma_small)(WEFT_A(small, 1), WEFT_X(small, 0.25)), y);
+    y = WEFT_IF(above, WEFT_S(igamma_fraction)(WEFT_A(above, 1), WEFT_X(above, 25)), y);
+    y = WEFT_IF(below, WEFT_S(igamma_series)(WEFT_A(below, 25), WEFT_X(below, 1)), y);
+    y = WEFT_IF(scaled, y * WEFT_S(gamma_factor)(WEFT_A(scaled, 1), WEFT_X(scaled, 1)), y);
+    return WEFT_PICK(upper ? below : above, 1 - y, y);
+}
+#undef WEFT_A
+#undef WEFT_X
+WEFT_W_FN wide WEFT_S(gammainc)(wide a, wide x) { return WEFT_S(incomplete)(a, x, 0); }
+WEFT_W_FN wide WEFT_S(gammaincc)(wide a, wide x) { return WEFT_S(incomplete)(a, x, 1); }
+
+#ifdef WEFT_ONE_LANE
 // ---- Hurwitz's zeta function, by Euler and Maclaurin
 
 // a^-s: by products where s is a small integer, as it is of a polygamma; 200^16 is a finite f32.
-WEFT_W_FN wide weft_below(wide a, wide s) {
+WEFT_W_FN wide WEFT_S(below)(wide a, wide s) {
     if (!(a < 200) || s > 16 || s != WEFT_W(floor)(s)) return WEFT_W(pow)(a, -s);
     wide p = a;
     for (int n = (int)s; n > 1; n--) p *= a;
     return 1 / p;
 }
-WEFT_W_FN wide weft_zeta_above(wide s, wide q) {  // for q > 0, s > 1
-    wide sum = weft_below(q, s), a = q, b = 0;
+WEFT_W_FN wide WEFT_S(zeta_above)(wide s, wide q) {  // for q > 0, s > 1
+    wide sum = WEFT_S(below)(q, s), a = q, b = 0;
     for (int i = 0; i < 9 || a <= 9; i++) {
         a += 1;
-        b = weft_below(a, s);
+        b = WEFT_S(below)(a, s);
         sum += b;
         if (WEFT_W(fabs)(b) < 1e-17 * WEFT_W(fabs)(sum)) return sum;
     }
@@ -1190,99 +1355,25 @@ WEFT_W_FN wide weft_zeta_above(wide s, wide q) {  // for q > 0, s > 1
 #undef WEFT_BERNOULLI
     return sum;
 }
-WEFT_W_FN wide weft_zeta(wide s, wide q) {
-    if (s == 1) return weft_infinite();
-    if (s < 1) return weft_undefined();
-    if (q <= 0 && q == WEFT_W(floor)(q)) return weft_infinite();
-    if (s != s || q != q || (q < 0 && s != WEFT_W(floor)(s))) return weft_undefined();
-    if (q > 0) return weft_zeta_above(s, q);
-    if (weft_is_infinite(s) || weft_is_infinite(q)) return weft_infinite();
+WEFT_W_FN wide WEFT_S(zeta)(wide s, wide q) {
+    if (s == 1) return WEFT_INFINITE;
+    if (s < 1) return WEFT_UNDEFINED;
+    if (q <= 0 && q == WEFT_W(floor)(q)) return WEFT_INFINITE;
+    if (s != s || q != q || (q < 0 && s != WEFT_W(floor)(s))) return WEFT_UNDEFINED;
+    if (q > 0) return WEFT_S(zeta_above)(s, q);
+    if (WEFT_IS_INFINITE(s) || WEFT_IS_INFINITE(q)) return WEFT_INFINITE;
     // the terms of k + q < 0 are those of 1 - f to 1 - q, with the sign of (-1)^s
     wide f = q - WEFT_W(floor)(q), even = s / 2;
-    wide below = weft_zeta_above(s, 1 - f) - weft_zeta_above(s, 1 - q);
-    return weft_zeta_above(s, f) + (even == WEFT_W(floor)(even) ? below : -below);
+    wide below = WEFT_S(zeta_above)(s, 1 - f) - WEFT_S(zeta_above)(s, 1 - q);
+    return WEFT_S(zeta_above)(s, f) + (even == WEFT_W(floor)(even) ? below : -below);
 }
-
-// ---- incomplete gamma functions
-
-WEFT_W_FN wide weft_lgamma_plus_1(wide a) {  // log Gamma(1 + a), for a > 0
-    return a < 0.5 ? a * weft_lgamma1p_near(2 * a) : WEFT_W(lgamma)(1 + a);
-}
-// x^a e^-x / Gamma(a + 1)
-WEFT_W_FN wide weft_gamma_factor(wide a, wide x) {
-    if (a < 8) return WEFT_W(exp)(a * WEFT_W(log)(x) - x - weft_lgamma_plus_1(a));
-    wide m = (x - a) / a, rest = weft_stirling(1 / (a * a)) / a;
-    wide bend = WEFT_W(fabs)(m) < 0.5 ? m * m * weft_log1p_rest(2 * m) : WEFT_W(log)(x / a) - m;
-    return WEFT_W(exp)(a * bend - rest) * 0.3989422804014327 / WEFT_W(sqrt)(a);
-}
-WEFT_W_FN wide weft_igamma_series(wide a, wide x) {  // P(a, x)
-    wide sum = 1, term = 1, n = a;
-    for (int i = 0; i < 2000 && term > 1e-17 * sum; i++) {
-        n += 1;
-        term *= x / n;
-        sum += term;
-    }
-    return sum * weft_gamma_factor(a, x);
-}
-WEFT_W_FN wide weft_igammac_small(wide a, wide x) {  // Q(a, x) for x <= 1.1
-    wide sum = 0, term = 1;
-    for (int n = 1; n < 100; n++) {
-        term *= -x / n;
-        sum += term / (a + n);
-        if (WEFT_W(fabs)(term) < 1e-17 * WEFT_W(fabs)(sum)) break;
-    }
-    wide power = a * WEFT_W(log)(x), log_gamma = weft_lgamma_plus_1(a);
-    return -WEFT_W(expm1)(power - log_gamma) - a * sum * WEFT_W(exp)(power - log_gamma);
-}
-WEFT_W_FN wide weft_igammac_fraction(wide a, wide x) {  // Lentz's method
-    wide tiny = 1e-30, b = x + 1 - a, c = 1 / tiny, d = 1 / b, h = d;
-    for (int i = 1; i < 2000; i++) {
-        wide n = -i * (i - a), delta;
-        b += 2;
-        d = n * d + b;
-        c = b + n / c;
-        d = 1 / (d == 0 ? tiny : d);
-        c = c == 0 ? tiny : c;
-        delta = d * c;
-        h *= delta;
-        if (WEFT_W(fabs)(delta - 1) < 1e-16) break;
-    }
-    return h * a * weft_gamma_factor(a, x);
-}
-// P(a, x), or Q with `upper`, near x = a
-WEFT_W_FN wide weft_igamma_near(wide a, wide x, int upper) {
-    wide m = (x - a) / a, bend = -m * m * weft_log1p_rest(2 * m), sign = upper ? 1 : -1;
-    wide h = WEFT_W(sqrt)(2 * bend);
-    h = m < 0 ? -h : h;
-    wide y = WEFT_W(erfc)(sign * h * WEFT_W(sqrt)(a / 2)) / 2;
-    return y + sign * WEFT_W(exp)(-a * bend) * 0.3989422804014327 / WEFT_W(sqrt)(a) *
-                   weft_temme(h, 1 / a);
-}
-WEFT_W_FN wide weft_incomplete(wide a, wide x, int upper) {
-    if (a < 0 || x < 0) return weft_undefined();
-    if (a == 0) return x > 0 ? (upper ? 0 : 1) : weft_undefined();
-    if (x == 0) return upper ? 1 : 0;
-    if (weft_is_infinite(a)) return weft_is_infinite(x) ? weft_undefined() : upper ? 1 : 0;
-    if (weft_is_infinite(x)) return upper ? 0 : 1;
-    if (a != a || x != x) return weft_undefined();
-    if (a > 20 && WEFT_W(fabs)(x - a) < 0.3 * a) return weft_igamma_near(a, x, upper);
-    if (x > 1.1 && x > a) {
-        wide q = weft_igammac_fraction(a, x);
-        return upper ? q : 1 - q;
-    }
-    if (upper && x <= 1.1) return weft_igammac_small(a, x);
-    wide p = weft_igamma_series(a, x);
-    return upper ? 1 - p : p;
-}
-WEFT_W_FN wide weft_gammainc(wide a, wide x) { return weft_incomplete(a, x, 0); }
-WEFT_W_FN wide weft_gammaincc(wide a, wide x) { return weft_incomplete(a, x, 1); }
 
 // ---- orthogonal polynomials: x, and the degree, which is truncated
 
-WEFT_W_FN int weft_degree(wide n) {  // NaN, and what no int holds, is -1
+WEFT_W_FN int WEFT_S(degree)(wide n) {  // NaN, and what no int holds, is -1
     return n > -1 && n < 2147483647 ? (int)n : -1;
 }
-WEFT_W_FN wide weft_chebyshev(wide x, int n, wide first) {  // from `first` on, in steps of 2 x
+WEFT_W_FN wide WEFT_S(chebyshev)(wide x, int n, wide first) {  // from `first` on, in steps of 2 x
     wide p = 1, q = first;
     if (n < 0) return 0;
     if (n == 0) return 1;
@@ -1293,40 +1384,40 @@ WEFT_W_FN wide weft_chebyshev(wide x, int n, wide first) {  // from `first` on, 
     }
     return q;
 }
-WEFT_W_FN wide weft_chebyshev_polynomial_t_at(wide x, int n) {
+WEFT_W_FN wide WEFT_S(chebyshev_polynomial_t_at)(wide x, int n) {
     if (n > 6 && WEFT_W(fabs)(x) < 1) return WEFT_W(cos)(n * WEFT_W(acos)(x));
     if (n > 0 && WEFT_W(fabs)(x) == 1) return x > 0 || n % 2 == 0 ? 1 : -1;
-    return weft_chebyshev(x, n, x);
+    return WEFT_S(chebyshev)(x, n, x);
 }
-WEFT_W_FN wide weft_chebyshev_polynomial_u_at(wide x, int n) {
+WEFT_W_FN wide WEFT_S(chebyshev_polynomial_u_at)(wide x, int n) {
     if (n > 0 && WEFT_W(fabs)(x) == 1) return (x > 0 || n % 2 == 0 ? 1 : -1) * ((wide)n + 1);
     if (n > 8 && WEFT_W(fabs)(x) < 1) {
         wide angle = WEFT_W(acos)(x);
         return WEFT_W(sin)(((wide)n + 1) * angle) / WEFT_W(sin)(angle);
     }
-    return weft_chebyshev(x, n, 2 * x);
+    return WEFT_S(chebyshev)(x, n, 2 * x);
 }
-WEFT_W_FN wide weft_chebyshev_polynomial_v_at(wide x, int n) {
+WEFT_W_FN wide WEFT_S(chebyshev_polynomial_v_at)(wide x, int n) {
     if (n > 0 && WEFT_W(fabs)(x) == 1)
         return x > 0 ? 1 : (n % 2 == 0 ? 1 : -1) * (2 * (wide)n + 1);
     if (n > 8 && WEFT_W(fabs)(x) < 1) {
         wide angle = WEFT_W(acos)(x);
         return WEFT_W(cos)((n + 0.5) * angle) / WEFT_W(cos)(angle / 2);
     }
-    return weft_chebyshev(x, n, 2 * x - 1);
+    return WEFT_S(chebyshev)(x, n, 2 * x - 1);
 }
-WEFT_W_FN wide weft_chebyshev_polynomial_w_at(wide x, int n) {
+WEFT_W_FN wide WEFT_S(chebyshev_polynomial_w_at)(wide x, int n) {
     if (n > 0 && WEFT_W(fabs)(x) == 1) return x > 0 ? 2 * (wide)n + 1 : n % 2 == 0 ? 1 : -1;
     if (n > 8 && WEFT_W(fabs)(x) < 1) {
         wide angle = WEFT_W(acos)(x);
         return WEFT_W(sin)((n + 0.5) * angle) / WEFT_W(sin)(angle / 2);
     }
-    return weft_chebyshev(x, n, 2 * x + 1);
+    return WEFT_S(chebyshev)(x, n, 2 * x + 1);
 }
 #define WEFT_OF_DEGREE(name)                                                                       \
-    WEFT_W_FN wide weft_##name(wide x, wide n) { return weft_##name##_at(x, weft_degree(n)); }     \
-    WEFT_W_FN wide weft_shifted_##name(wide x, wide n) {                                           \
-        return weft_##name##_at(2 * x - 1, weft_degree(n));                                        \
+    WEFT_W_FN wide WEFT_S(name)(wide x, wide n) { return WEFT_S(name##_at)(x, WEFT_S(degree)(n)); }\
+    WEFT_W_FN wide WEFT_S(shifted_##name)(wide x, wide n) {                                        \
+        return WEFT_S(name##_at)(2 * x - 1, WEFT_S(degree)(n));                                    \
     }
 WEFT_OF_DEGREE(chebyshev_polynomial_t)
 WEFT_OF_DEGREE(chebyshev_polynomial_u)
@@ -1335,8 +1426,8 @@ WEFT_OF_DEGREE(chebyshev_polynomial_w)
 #undef WEFT_OF_DEGREE
 
 #define WEFT_POLYNOMIAL(name, second, step)                                                        \
-    WEFT_W_FN wide weft_##name(wide x, wide degree) {                                              \
-        int n = weft_degree(degree);                                                               \
+    WEFT_W_FN wide WEFT_S(name)(wide x, wide degree) {                                             \
+        int n = WEFT_S(degree)(degree);                                                            \
         wide p = 1, q = second, next;                                                              \
         if (n <= 0) return n < 0 ? 0 : 1;                                                          \
         for (int k = 1; k < n && q == q; k++) {                                                    \
@@ -1351,16 +1442,22 @@ WEFT_POLYNOMIAL(hermite_polynomial_he, x, x * q - k * p)
 WEFT_POLYNOMIAL(laguerre_polynomial_l, 1 - x, ((2 * k + 1 - x) * q - k * p) / (k + 1))
 WEFT_POLYNOMIAL(legendre_polynomial_p, x, ((2 * k + 1) * x * q - k * p) / (k + 1))
 #undef WEFT_POLYNOMIAL
+#endif  // WEFT_ONE_LANE
 
-// ---- all of them: ROW(name), of one argument and of two
+#undef WEFT_CLENSHAW
 
-#define WEFT_SPECIAL_1(ROW)                                                                        \
-    ROW(modified_bessel_i0) ROW(modified_bessel_i1) ROW(i0e) ROW(i1e) ROW(modified_bessel_k0)      \
+// ---- all of them: ROW(name), of one argument, and of two: in vectors too, and of one lane alone
+
+#define WEFT_SPECIAL_1(ROW) WEFT_SPECIAL_WIDE_1(ROW) ROW(erfinv) ROW(i0e) ROW(i1e)
+#define WEFT_SPECIAL_WIDE_1(ROW)                                                                   \
+    ROW(modified_bessel_i0) ROW(modified_bessel_i1) ROW(modified_bessel_k0)                        \
     ROW(modified_bessel_k1) ROW(scaled_modified_bessel_k0) ROW(scaled_modified_bessel_k1)          \
     ROW(bessel_j0) ROW(bessel_j1) ROW(bessel_y0) ROW(bessel_y1) ROW(airy_ai) ROW(erfcx)            \
-    ROW(ndtri) ROW(erfinv) ROW(digamma)
-#define WEFT_SPECIAL_2(ROW)                                                                        \
-    ROW(zeta) ROW(gammainc) ROW(gammaincc)                                                         \
+    ROW(ndtri) ROW(digamma)
+#define WEFT_SPECIAL_2(ROW) WEFT_SPECIAL_WIDE_2(ROW) WEFT_SPECIAL_ALONE_2(ROW)
+#define WEFT_SPECIAL_WIDE_2(ROW) ROW(gammainc) ROW(gammaincc)
+#define WEFT_SPECIAL_ALONE_2(ROW)                                                                  \
+    ROW(zeta)                                                                                      \
     ROW(chebyshev_polynomial_t) ROW(chebyshev_polynomial_u) ROW(chebyshev_polynomial_v)            \
     ROW(chebyshev_polynomial_w) ROW(shifted_chebyshev_polynomial_t)                                \
     ROW(shifted_chebyshev_polynomial_u) ROW(shifted_chebyshev_polynomial_v)                        \

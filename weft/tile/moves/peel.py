@@ -214,11 +214,16 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
 
 
 def _outermost(stmt: For) -> Extent:
-    """How many iterations there are where axes around the loop are 0, and their blocks whole."""
+    """How many iterations there are where axes around the loop are 0, and their blocks whole.
+
+    Of a loop whose ends are loaded there may be none.
+    """
     ends = stmt.hi.args if function_of(stmt.hi) == "minimum" else (stmt.hi,)
     lengths = [apply("subtract", end, stmt.lo) for end in ends]
     cut = [n for n in lengths if not is_multiple(n, stmt.step)] or lengths
     least = reduce(lambda a, b: apply("minimum", a, b), cut)
+    if any(isinstance(n.op, Load) for n in postorder(least)):
+        return 0
     return size(substitute((least,), dict.fromkeys(free_variables(least), constant(0)))[0])
 
 
