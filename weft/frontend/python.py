@@ -14,6 +14,7 @@ own guards, and calls our program without what torch.compile adds (some 12 us).
 from __future__ import annotations
 
 import builtins
+import dis
 import inspect
 import itertools
 import logging
@@ -137,6 +138,16 @@ def mostly(check: Callable[[Mapping[str, Any]], bool]) -> Callable[[Mapping[str,
     return lambda frame: next(turns) and check(frame)
 
 
+def callable_of_many(call: Callable[..., Any], code: types.CodeType) -> Callable[..., Any]:
+    """The call, as code in which a builtin may have more than 255 arguments can call it.
+
+    CPython 3.11 jumps astray behind such a call once it has specialised PRECALL: its own compiler
+    writes none, but Dynamo does. A call of a function of Python's is not specialised like that.
+    """
+    most = max((i.arg or 0 for i in dis.get_instructions(code) if i.opname == "PRECALL"), default=0)
+    return call if most < 256 else lambda *inputs: call(*inputs)
+
+
 class Frames:
     """A function whose frames Dynamo compiles; its cache is its own, whatever else shares code."""
 
@@ -217,7 +228,8 @@ class Frames:
         keys = _Keys()
         utils = types.SimpleNamespace(**vars(dynamo.utils))
         vars(utils).update(SIZES, dict_keys_getitem=keys.at)
-        scope = {**scope, **{name: program.direct for name, program in programs.items()}}
+        found = {name: callable_of_many(program.direct, code) for name, program in programs.items()}
+        scope = {**scope, **found}
         scope |= {name: utils for name in code.co_names if scope.get(name) is dynamo.utils}
         run = types.FunctionType(code, scope, code.co_name, None, self.entry.__closure__)
         return keys.within(run) if "dict_keys_getitem" in code.co_names else run
