@@ -215,7 +215,9 @@ class GraphProgram:
             return call
         if apart is None:
             return self
-        return lambda *inputs: call(*inputs) if apart(*inputs) else self(*inputs)
+        writing = getattr(call, "writing", None)
+        made = writing(apart, self) if writing is not None else None
+        return made or (lambda *inputs: call(*inputs) if apart(*inputs) else self(*inputs))
 
     def _armed(self, inputs: Sequence[Any]) -> Special:
         """The specialisation whose fast check these inputs pass, the one used last first.
