@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from weft.core.errors import CompilerError, IndexOutOfRange, VerifyError, WeftError
-from weft.library.calls import WROTE, encode
+from weft.library.calls import encode
 from weft.runtime import Buffer, Call, Extern, Program, ProgramSpec, build, load
 from weft.runtime.threads import load_table, openmp_symbols
 from weft.runtime.toolchain import Toolchain
@@ -112,38 +112,6 @@ def test_a_fault_of_a_call_without_python_text(tools: Toolchain) -> None:
         x[3, 3] = 2 if wrong else 1
         with pytest.raises(IndexOutOfRange) if wrong else nullcontext():
             assert (direct(x)[0] == 4).all()
-
-
-def test_a_call_that_writes_without_python_text(tools: Toolchain) -> None:
-    """Overlap is asked about where tensors lie elsewhere, and again after it was found."""
-    buffers = [buffer("x", "input", 0), buffer("y", "input", 1), buffer("out", "output")]
-    steps = [
-        Call("twice", ("x", "out")),
-        Call("next", ("x", "y")),
-        Extern(WROTE, ([{"tensor": "y"}],)),
-    ]
-    program, asked = make(tools, buffers, steps, ["out"]), list[bool]()
-    assert program.run.direct is None
-
-    def apart(x: torch.Tensor, y: torch.Tensor) -> bool:
-        asked.append(x.data_ptr() != y.data_ptr())
-        return asked[-1]
-
-    call = program.run.writing(apart, lambda x, y: "elsewhere")
-    x, y, z = (torch.full((16, 16), float(i)) for i in range(3))
-    before, versions = y._version, (x._version, z._version)
-    for _ in range(3):
-        assert (call(x, y)[0] == 2 * x).all() and (y == x + 1).all()
-    assert asked == [True] and y._version == before + 3
-    for _ in range(2):
-        assert call(z, z) == "elsewhere"
-    assert (z == 2).all() and (x._version, z._version) == versions
-    assert (call(z, y)[0] == 2 * z).all() and (y == 3).all() and asked[-1]
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
-        assert (call(x, y)[0] == 2 * x).all() and call(y, y) == "elsewhere"
-    with pytest.raises(TypeError, match="fewer tensors"):
-        call(x)
-    assert sys.getrefcount(x) == sys.getrefcount(y) == sys.getrefcount(z) == 2
 
 
 def test_profile_times_every_step(tools: Toolchain) -> None:

@@ -36,7 +36,7 @@ from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrate
 from torch._dynamo.utils import graph_break_reasons
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-import weft.frontend.dynamo_mended  # noqa: F401  # pyright: ignore[reportUnusedImport]
+import weft.frontend.tensor_guards  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from weft.core.collector import uncollected
 from weft.core.errors import CaptureError, WeftError
 from weft.frontend.autograd import graph_backend
