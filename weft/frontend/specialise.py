@@ -153,6 +153,7 @@ class GraphProgram:
     recent: Special | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
     whole: bool = False  # whether the frame that it is of made no other graph
+    sources: Sequence[Any] = ()  # where Dynamo finds its inputs
     parts: dict[torch.fx.Node | None, Callable[..., Any]] = field(default_factory=dict)
     cut: Callable[..., Any] | None = None  # the parts, where sizes depend on values
 

@@ -18,6 +18,7 @@ and first.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -160,11 +161,11 @@ def _guarded(builder: Any, held: Sequence[Any]) -> bool:
     make: Any = TensorGuards  # its stub has the wrong types
     same = make(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     names = [*(guard.name for guard in held), *others]
-    told = [f"{len(held)} tensors of objects are as they were"]
-    check = _checker(find, same, names, told)
+    check = Tensors(find, sources, same, names)
     passes = check(scope["L"])
     if passes:
-        builder.guard_manager.root.add_epilogue_lambda_guard(check, told, None)
+        builder.guard_manager.root.add_epilogue_lambda_guard(check.__call__, check.told, None)
+        builder.guard_manager.tensors = check
     return passes
 
 
@@ -178,21 +179,30 @@ def _finder(sources: Sequence[Any], others: Sequence[str], scope: Any) -> Callab
     return namespace["find"]  # type: ignore[return-value]
 
 
-def _checker(
-    find: Callable[[Any], Any], same: Any, names: Sequence[str], told: list[str]
-) -> Callable[[Any], bool]:
-    """Whether a frame's tensors are the `same`; where one isn't, `told` says which and how."""
-    plain, compare = told[0], same.check
+class Tensors:
+    """Whether a frame's tensors are the `same`; where one isn't, `told` says which and how.
 
-    def check(variables: Any) -> bool:
-        found = find(variables)
-        if compare(*found):
+    In a thread that has an item of `found`, that is what was found where they are: for the call.
+    """
+
+    def __init__(
+        self, find: Callable[[Any], Any], sources: Sequence[Any], same: Any, names: Sequence[str]
+    ) -> None:
+        self.find, self.sources, self.same, self.names = find, sources, same, names
+        self.compare: Callable[..., bool] = same.check
+        self.plain = f"{len(sources)} tensors of objects are as they were"
+        self.told = [self.plain]
+        self.found: dict[int, tuple[Any, ...]] = {}
+
+    def __call__(self, variables: Any) -> bool:
+        found = self.find(variables)
+        if self.compare(*found):
+            if self.found and (thread := get_ident()) in self.found:
+                self.found[thread] = found
             return True
-        why = same.check_verbose(*found, tensor_check_names=names)
-        told[0] = why if isinstance(why, str) else plain
+        why = self.same.check_verbose(*found, tensor_check_names=self.names)
+        self.told[0] = why if isinstance(why, str) else self.plain
         return False
-
-    return check
 
 
 _guard_at_once()
