@@ -143,7 +143,7 @@ def test_state_that_is_gone_is_an_error(key: str) -> None:
 
 
 def test_an_argument_that_is_a_parameter() -> None:
-    """It is not looked at among the others, which have a guard of their own."""
+    """Arguments have guards of their own, and so has all that is not to be one of them."""
     net, optimiser = pair()
     seen: list[bool] = []
 

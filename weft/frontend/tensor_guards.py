@@ -9,7 +9,7 @@ Dynamo has a manager in C++ and two guards for each, which fill a cache: for the
 AdamW over 200 parameters it takes 174 us to check them. Here one function finds all of them, as
 Dynamo's guards in Python do, and torch's TensorGuards compares what TENSOR_MATCH does, and that
 none is there twice. What leads to them (types and lengths of containers) Dynamo guards as before,
-and first.
+and first. So it is where these are all tensors of a frame: then the call needs no other.
 """
 
 # This file reaches into torch: Dynamo has no public names for its guards.
@@ -141,27 +141,24 @@ def _finds_keys(found: Collection[Any], source: Any, example: dict[Any, Any]) ->
 def _guarded(builder: Any, held: Sequence[Any]) -> bool:
     """Guard what is held as one; False where that is not to be, or doesn't hold here and now.
 
-    Tensors that have guards of their own are looked at as well: none may be one that is held.
+    Where other tensors have guards, those are faster, and have to tell them all apart.
     """
     graph, scope = builder.check_fn_manager.output_graph, builder.scope
-    if graph is None or graph.export:
+    if graph is None or graph.export or builder.no_tensor_aliasing_names:
         return False
     sources = [guard.originating_source for guard in held]
-    others = builder.no_tensor_aliasing_names
-    find = _finder(sources, others, scope["G"])
+    find = _finder(sources, scope["G"])
     tensors = find(scope["L"])
     if any(type(t) not in PLAIN for t in tensors):
         return False
     facts = [graph.input_source_to_sizes_strides[source] for source in sources]
-    free = [[None] * t.dim() for t in tensors[len(held) :]]
     sizes, strides = (
-        [*(guards.convert_to_concrete_values(fact[name]) for fact in facts), *free]
+        [guards.convert_to_concrete_values(fact[name]) for fact in facts]
         for name in ("size", "stride")
     )
     make: Any = TensorGuards  # its stub has the wrong types
     same = make(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
-    names = [*(guard.name for guard in held), *others]
-    check = Tensors(find, sources, same, names)
+    check = Tensors(find, sources, same, [guard.name for guard in held])
     passes = check(scope["L"])
     if passes:
         builder.guard_manager.root.add_epilogue_lambda_guard(check.__call__, check.told, None)
@@ -169,10 +166,10 @@ def _guarded(builder: Any, held: Sequence[Any]) -> bool:
     return passes
 
 
-def _finder(sources: Sequence[Any], others: Sequence[str], scope: Any) -> Callable[[Any], Any]:
-    """A function from a frame's variables to the tensors that sources, and other names, are."""
+def _finder(sources: Sequence[Any], scope: Any) -> Callable[[Any], Any]:
+    """A function from a frame's variables to the tensors that sources are."""
     places = Places(sources)
-    found = [*map(places.of, sources), *others]
+    found = [*map(places.of, sources)]
     text = "".join(f"    {line}\n" for line in (*places.lines, f"return ({', '.join(found)},)"))
     namespace = {**guards._get_closure_vars(), "G": scope}
     exec(compile(f"def find(L):\n{text}", "<weft guards>", "exec"), namespace)
