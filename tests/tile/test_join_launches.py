@@ -190,6 +190,28 @@ def test_joined_kernels_do_not_wait_for_each_other() -> None:
     assert same(interpret.run(program, data), interpret.run(made, data))
 
 
+def large(order: str) -> str:
+    """Two chains of two kernels over more than a cache holds, in an order."""
+    chains = {"a": ("exp", "x", "p"), "b": ("exp", "y", "q"), "c": ("negate", "p", "r")}
+    chains["d"] = "negate", "q", "s"
+    size = "f32[600000]"
+    kernels = [
+        f"kernel {k}({x}: {size}) -> {y}: {size}\nfor a0 in 0..600000:  # free\n"
+        f"    in0 = load {x}[a0]\n    v0 = {f}(in0)\n    {y}[a0] = v0\n"
+        for k, (f, x, y) in ((k, chains[k]) for k in order)
+    ]
+    inputs = f"program loop large\ninput x: {size}\ninput y: {size}\n"
+    return "\n".join((inputs, *kernels, "output r, s\n"))
+
+
+@pytest.mark.parametrize("order, rows", [("abcd", [2, 2]), ("acbd", [])])
+def test_large_kernels_are_joined_where_nothing_waits_for_longer(
+    order: str, rows: list[int]
+) -> None:
+    made = joined(large(order))
+    assert [len(s.rows) for s in made.steps if isinstance(s, Rows)] == rows
+
+
 def changed(made: Program, **what: object) -> Program:
     (rows, *rest) = made.steps
     assert isinstance(rows, Rows)

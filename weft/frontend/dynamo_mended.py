@@ -227,6 +227,15 @@ class _Unmarked:
         return None
 
 
+OF_OBJECT = re.compile(r"[])\w]\.\w")  # L['self'].weight, but not L['x']
+
+
+def unmarked_of_object(builder: Any, guard: Any) -> bool:
+    """Whether a guard is on a tensor without marks that some object has."""
+    found = getattr(builder.get(guard), "__dict__", ())
+    return not any(n.endswith("_indices") for n in found) and bool(OF_OBJECT.search(guard.name))
+
+
 def _watch_no_marks_of_state() -> None:
     """Leave out guards that tensors of objects are not marked later, by mark_dynamic and the like.
 
@@ -238,12 +247,9 @@ def _watch_no_marks_of_state() -> None:
     if plain is None or not hasattr(MANAGERS.GuardManager, MARKING):
         return
 
-    of_object = re.compile(r"[])\w]\.\w")  # L['self'].weight, but not L['x']
-
     @wraps(plain)
     def match(self: Any, guard: Any, value: Any = None) -> None:
-        marked = any(name.endswith("_indices") for name in getattr(self.get(guard), "__dict__", ()))
-        if marked or not of_object.search(guard.name):
+        if not unmarked_of_object(self, guard):
             return plain(self, guard, value)
         find = self.get_guard_manager
         self.get_guard_manager = lambda guard: _Unmarked(find(guard))  # type: ignore[reportUnknownLambdaType]

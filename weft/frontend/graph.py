@@ -141,7 +141,9 @@ def entry(
     """A function of the FX graph's `arity` inputs that returns what the graph does.
 
     `otherwise` gives what runs in its place where a library call turns out to give something
-    else than its own rules say.
+    else than its own rules say. Of a program that writes to inputs, `writing` is None or makes a
+    faster one: writing(apart, other) calls other(*inputs) where apart(*inputs) is False, which it
+    asks where some lie elsewhere than before.
     """
     placeholders, leaves, tree = captured.placeholders, captured.leaves, captured.out_tree
     count, sizes = len(placeholders), [captured.sizes[n] for n in sizes_of(captured.graph).values()]
@@ -150,7 +152,8 @@ def entry(
     plain = tree.type is tuple and leaves == [Leaf("result", i) for i in range(len(leaves))]
     plain = plain and len(leaves) == len(captured.layouts) - len(captured.mutations)
     wrap = _wrap(captured)
-    direct = getattr(run, "direct", None) if plain and straight else None
+    own = run if plain and straight else None
+    direct = getattr(own, "direct", None)
     pick = None if straight else _picker(placeholders, sizes)
 
     def call(*inputs: Any) -> Any:
@@ -161,6 +164,7 @@ def entry(
             return otherwise(error)(*inputs)
         return results if plain else wrap(results, given, inputs)
 
+    call.writing = getattr(own, "writing", None)  # type: ignore[attr-defined]
     return direct or call
 
 

@@ -14,6 +14,7 @@ own guards, and calls our program without what torch.compile adds (some 12 us).
 from __future__ import annotations
 
 import builtins
+import dis
 import inspect
 import itertools
 import logging
@@ -35,7 +36,6 @@ from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrate
 from torch._dynamo.utils import graph_break_reasons
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-import weft.frontend.dynamo_mended  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from weft.core.collector import uncollected
 from weft.core.errors import CaptureError, WeftError
 from weft.frontend.autograd import graph_backend
@@ -43,10 +43,12 @@ from weft.frontend.capture import Name
 from weft.frontend.composites import switched
 from weft.frontend.extents import is_symbolic
 from weft.frontend.lines import innermost_line
+from weft.frontend.loads import Check, handed_on, positions, sources, without_loads
 from weft.frontend.parts import FX
 from weft.frontend.promises import MARKED, hold
 from weft.frontend.recurrent import recurrent
 from weft.frontend.specialise import GraphProgram, Session
+from weft.frontend.tensor_guards import Tensors
 from weft.frontend.whole_steps import whole_steps
 
 # What Dynamo assumes by default without a guard: that hooks are neither added nor removed, that
@@ -94,17 +96,19 @@ def guard_everything() -> None:
 class Hot:
     """One compiled call: `check` is Dynamo's guards, `run` the code that Dynamo made.
 
-    `check` of a call for any size now and then fails: one for just these sizes is looked for.
+    `check` of a call for any size, unlike the `whole` one, now and then fails: one for just these
+    sizes is looked for. Each that passes is followed by a run.
     `guards` knows whether something that it looks at is gone, and whether Dynamo was reset.
     """
 
     guards: Any
-    check: Callable[[Mapping[str, Any]], bool]
+    whole: Check
+    check: Check
     run: Callable[..., Any]
     then: Hot | None = None  # which one was right after it, the last time
 
     def fits(self, frame: Mapping[str, Any]) -> bool:
-        return self.guards.cache_entry is not None and self.guards.root.check(frame)
+        return self.guards.cache_entry is not None and self.whole(frame)
 
 
 class _Keys:
@@ -131,10 +135,20 @@ class _Keys:
         return forgetful
 
 
-def mostly(check: Callable[[Mapping[str, Any]], bool]) -> Callable[[Mapping[str, Any]], bool]:
+def mostly(check: Check) -> Check:
     """The check, but False once in 31 times."""
     turns = itertools.cycle([False] + [True] * 30)  # an odd period, as calls often come in pairs
     return lambda frame: next(turns) and check(frame)
+
+
+def callable_of_many(call: Callable[..., Any], code: types.CodeType) -> Callable[..., Any]:
+    """The call, as code in which a builtin may have more than 255 arguments can call it.
+
+    CPython 3.11 jumps astray behind such a call once it has specialised PRECALL: its own compiler
+    writes none, but Dynamo does. A call of a function of Python's is not specialised like that.
+    """
+    most = max((i.arg or 0 for i in dis.get_instructions(code) if i.opname == "PRECALL"), default=0)
+    return call if most < 256 else lambda *inputs: call(*inputs)
 
 
 class Frames:
@@ -166,7 +180,7 @@ class Frames:
         """The backend, with the names that inputs have in Python."""
         reason = getattr(graph, "compile_subgraph_reason", None)
         names = names_of(graph, self.argument)
-        held = hold(graph, examples, names)
+        held, where = hold(graph, examples, names), sources(graph)
         program = self.backend(graph, examples, names)
         for what in (what for size, what in held if not is_symbolic(size)):
             if self.session.strict:
@@ -174,6 +188,7 @@ class Frames:
             log.warning("%s is promised, but compiled for each size", what)
         if isinstance(program, GraphProgram):
             program.whole = reason is not None and not reason.graph_break
+            program.sources = where
         return program
 
     def learn(self) -> list[Hot]:
@@ -184,11 +199,11 @@ class Frames:
             if guards in self.known or not hasattr(guards, "cache_entry"):
                 continue
             self.known.add(guards)
-            run = self._alone(entry.code)
-            if run is not None:
-                check = guards.root.check
+            made = self._alone(entry.code, guards.root.check, getattr(guards, "tensors", None))
+            if made is not None:
+                check, run = made
                 sized = not SIZES.keys().isdisjoint(entry.code.co_names)
-                found.append(Hot(guards, mostly(check) if sized else check, run))
+                found.append(Hot(guards, check, mostly(check) if sized else check, run))
         return found
 
     def warn(self, frame: Any) -> None:
@@ -206,21 +221,38 @@ class Frames:
             reason = f"{name} was compiled {count} times, and is not compiled again: {what}"
             self.session.refuse(CaptureError(reason))
 
-    def _alone(self, code: types.CodeType) -> Callable[..., Any] | None:
-        """The code as a function that calls our programs directly; None where it needs Dynamo."""
+    def _alone(
+        self, code: types.CodeType, check: Check, tensors: Tensors | None
+    ) -> tuple[Check, Callable[..., Any]] | None:
+        """The check, and the code as a function that calls our programs directly.
+
+        None where it needs Dynamo. Where the check finds all that the program reads, the code does
+        not load it again.
+        """
         scope = self.entry.__globals__
         compiled = [name for name in code.co_names if name.startswith("__compiled_fn")]
         programs: dict[str, Any] = {name: innermost_fn(scope[name]) for name in compiled}
         whole = all(isinstance(p, GraphProgram) and p.whole for p in programs.values())
         if not compiled or not whole or any(n.startswith("__resume") for n in code.co_names):
             return None
+        if tensors is not None and len(programs) == 1:
+            ((name, program),) = programs.items()
+            places = positions(program.sources, tensors)
+            short = without_loads(code, name, len(places)) if places else None
+            if short is not None:
+                check, call = handed_on(check, tensors, places, program.direct)
+                return check, self._function(short, {**scope, name: call})
         keys = _Keys()
         utils = types.SimpleNamespace(**vars(dynamo.utils))
         vars(utils).update(SIZES, dict_keys_getitem=keys.at)
-        scope = {**scope, **{name: program.direct for name, program in programs.items()}}
+        found = {name: callable_of_many(program.direct, code) for name, program in programs.items()}
+        scope = {**scope, **found}
         scope |= {name: utils for name in code.co_names if scope.get(name) is dynamo.utils}
-        run = types.FunctionType(code, scope, code.co_name, None, self.entry.__closure__)
-        return keys.within(run) if "dict_keys_getitem" in code.co_names else run
+        run = self._function(code, scope)
+        return check, keys.within(run) if "dict_keys_getitem" in code.co_names else run
+
+    def _function(self, code: types.CodeType, scope: dict[str, Any]) -> Callable[..., Any]:
+        return types.FunctionType(code, scope, code.co_name, None, self.entry.__closure__)
 
 
 class _Converter:

@@ -153,6 +153,7 @@ class GraphProgram:
     recent: Special | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
     whole: bool = False  # whether the frame that it is of made no other graph
+    sources: Sequence[Any] = ()  # where Dynamo finds its inputs
     parts: dict[torch.fx.Node | None, Callable[..., Any]] = field(default_factory=dict)
     cut: Callable[..., Any] | None = None  # the parts, where sizes depend on values
 
@@ -215,7 +216,9 @@ class GraphProgram:
             return call
         if apart is None:
             return self
-        return lambda *inputs: call(*inputs) if apart(*inputs) else self(*inputs)
+        writing = getattr(call, "writing", None)
+        made = writing(apart, self) if writing is not None else None
+        return made or (lambda *inputs: call(*inputs) if apart(*inputs) else self(*inputs))
 
     def _armed(self, inputs: Sequence[Any]) -> Special:
         """The specialisation whose fast check these inputs pass, the one used last first.

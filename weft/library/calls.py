@@ -33,7 +33,7 @@ WROTE = "weft.wrote"
 
 def wrote(tensors: Iterable[torch.Tensor]) -> None:
     """Tell torch that kernels have written to these tensors: each has another version."""
-    tensors = list(tensors)
+    tensors = tensors if isinstance(tensors, list | tuple) else list(tensors)
     try:
         increment_version(tensors)
     except RuntimeError:  # some are of inference mode; a version that has moved twice has moved

@@ -14,7 +14,7 @@ import ctypes
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -22,6 +22,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from weft.core.errors import CacheError, refuse
+from weft.library.calls import WROTE, operator
 from weft.runtime.blocks import LARGE, block, large_empty
 from weft.runtime.cache import digest
 from weft.runtime.extern import torch_dtype
@@ -30,10 +31,12 @@ from weft.runtime.loaded import KEPT, Loaded
 from weft.runtime.native import c_sources, fresh_buffers, native_segments
 from weft.runtime.python_call import empty_of
 from weft.runtime.sizes import NUMBERS, SIZES
-from weft.runtime.spec import Call, ProgramSpec
+from weft.runtime.spec import Call, Extern, ProgramSpec
 from weft.runtime.threads import builtin, thread_table
 from weft.runtime.toolchain import Toolchain
 
+# From what tells whether inputs overlap, and what is called where they do, to a builtin.
+Writing = Callable[[Callable[..., bool], Callable[..., Any]], Callable[..., Any]]
 _kept: WeakValueDictionary[tuple[Any, ...], torch.Tensor] = WeakValueDictionary()
 
 
@@ -115,7 +118,7 @@ class Program(Loaded):
         natives = enumerate(native_segments(layout))
         self.segments = [self.segment(f"weft_segment{number}") for number, _ in natives]
         self.run: Any = self.function()
-        self.run.direct = self.direct()
+        self.run.direct, self.run.writing = self.direct(), self.writing()
 
     def segment(self, name: str) -> Any:
         """The C function `name` of some steps: one that runs them, or one that takes addresses."""
@@ -127,17 +130,42 @@ class Program(Loaded):
 
         A call is that simple where it is one segment for one size, and all new tensors are outputs.
         """
-        spec, known = self.spec, self.run.__globals__
-        simple = all(isinstance(step, Call) and step.once is None for step in spec.steps)
-        if not simple or spec.sizes or fresh_buffers(self.layout) != [[*spec.outputs]]:
+        simple = not self.spec.sizes and fresh_buffers(self.layout) == [[*self.spec.outputs]]
+        return self._builtin(self.spec.steps, self.run) if simple else None
+
+    def writing(self) -> Writing | None:
+        """Makes such a builtin of a program that writes to its inputs; None where it is more."""
+        *steps, last = self.spec.steps or (None,)
+        if not isinstance(last, Extern) or last.target != WROTE or self.spec.sizes:
             return None
-        frames, segment = known["frames"], self.segments[0].__self__
+        known = {b.name: b.index for b in self.spec.buffers if b.kind == "input"}
+        simple = fresh_buffers(self.layout) == [[*self.spec.outputs]]
+        if not simple or not known.keys() >= {*last.reads}:
+            return None
+        written = tuple(known[name] for name in last.reads)
+
+        def make(apart: Callable[..., bool], otherwise: Callable[..., Any]) -> Any:
+            def general(given: Any) -> Any:
+                return self.run(given) if apart(*given) else otherwise(*given)
+
+            place = ctypes.cast(self.library.weft_place0, ctypes.c_void_p).value
+            return self._builtin(steps, general, place, apart, written, operator(WROTE))
+
+        return make
+
+    def _builtin(self, steps: Sequence[Any], general: Callable[..., Any], *writes: Any) -> Any:
+        """A builtin of the inputs, of one segment with these steps; None where it is more."""
+        if not steps or not all(isinstance(step, Call) and step.once is None for step in steps):
+            return None
+        spec, known, frames = self.spec, self.run.__globals__, list[Any]()
+        name = "weft_placed0" if writes else "weft_segment0"
+        segment = ctypes.cast(self.library[name], ctypes.c_void_p).value
         count = max((b.index + 1 for b in spec.buffers if b.kind == "input"), default=0)
-        own = [self.run, count, known["profiling"], frames.pop, frames, known["threads"], segment]
-        own.append(lambda fault: refuse(self.error(fault)))
+        own = [general, count, known["profiling"], frames.pop, frames, lambda: self.new_frame([])]
+        own += [known["threads"], segment, lambda fault: refuse(self.error(fault))]
         outputs = [self.layout.buffers[name] for name in spec.outputs]
         new = [(known[empty_of(b)], (b.shape, b.strides, torch_dtype(b.dtype))) for b in outputs]
-        return builtin("weft_runtime_program", (*own, tuple(new)))
+        return builtin("weft_runtime_program", (*own, tuple(new), *writes))
 
     def names(self, views: list[str]) -> Mapping[str, Any]:
         return {

@@ -13,14 +13,20 @@ WEFT_EXPORT void weft_bind(const weft_table *table, void *(*data_of)(void *tenso
     weft_data_of = data_of;
 }
 
-/* Put the addresses of tensors into the array of addresses. */
-static void put(void **b, void **tensors, const weft_place *place, int count) {
-    for (int i = 0; i < count; i++) b[place[i].buffer] = weft_data_of(tensors[place[i].position]);
+/* Put the addresses of tensors into the array of addresses; 1 where one is new there, else 0. */
+static int put(void **b, void **tensors, const weft_place *place, int count) {
+    int moved = 0;
+    for (int i = 0; i < count; i++) {
+        void *at = weft_data_of(tensors[place[i].position]);
+        moved |= b[place[i].buffer] != at;
+        b[place[i].buffer] = at;
+    }
+    return moved;
 }
 
-void weft_put(const weft_segment *s, void **b, void **inputs, void **fresh) {
-    put(b, inputs, s->inputs, s->given);
+int weft_put(const weft_segment *s, void **b, void **inputs, void **fresh) {
     put(b, fresh, s->fresh, s->made);
+    return put(b, inputs, s->inputs, s->given);
 }
 
 typedef struct {

@@ -58,15 +58,19 @@ extern WEFT_LOCAL const int weft_constants[], weft_constant_count;
 
 /* Tensors come as arrays of Python objects: reading their addresses here costs some 5 ns each,
    where tensor.data_ptr() in Python costs 100. `fresh` are those that are new in this call. */
-WEFT_LOCAL void weft_put(const weft_segment *s, void **b, void **inputs, void **fresh);
+WEFT_LOCAL int weft_put(const weft_segment *s, void **b, void **inputs, void **fresh);
 WEFT_LOCAL int weft_run(int first, int stop, void **b, int threads);
 
-/* What Python calls of segment `n`: one puts addresses alone, one also runs the steps. */
+/* What Python calls of segment `n`: one puts addresses, and tells whether an input is elsewhere
+   than in the last call of these; one runs the steps; one does both. */
 #define WEFT_SEGMENT(n)                                                                            \
     WEFT_EXPORT int weft_place##n(void **b, void **inputs, void **fresh, int threads) {            \
         (void)threads;                                                                             \
-        weft_put(weft_segments + n, b, inputs, fresh);                                             \
-        return 0;                                                                                  \
+        return weft_put(weft_segments + n, b, inputs, fresh);                                      \
+    }                                                                                              \
+    WEFT_EXPORT int weft_placed##n(void **b, void **inputs, void **fresh, int threads) {           \
+        (void)inputs, (void)fresh;                                                                 \
+        return weft_run(weft_segments[n].first, weft_segments[n].stop, b, threads);                \
     }                                                                                              \
     WEFT_EXPORT int weft_segment##n(void **b, void **inputs, void **fresh, int threads) {          \
         weft_put(weft_segments + n, b, inputs, fresh);                                             \

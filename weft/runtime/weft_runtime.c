@@ -259,45 +259,102 @@ static object *new_tensors(object *rows) {
     return made;
 }
 
-/* program(*inputs), of one segment whose new tensors are all outputs: what the Python text of the
-   call does. `self` has what that names; of a frame the second item is its address. */
+/* The arguments of a builtin as a tuple. */
+static object *as_tuple(object *const *inputs, ptrdiff_t count) {
+    object *given = PyTuple_New(count);
+    for (ptrdiff_t i = 0; given && i < count; i++) {
+        Py_IncRef(inputs[i]);
+        PyTuple_SetItem(given, i, inputs[i]);
+    }
+    return given;
+}
+
+/* What a builtin is made of: `general` is the Python text of the call. POP takes a frame out of
+   FRAMES, of whose items the second is its address, and NEW makes one. A program that writes to
+   its inputs at WRITTEN has two C functions for its segment, PLACE and RUN; APART tells whether no
+   input overlaps another one, which is asked where some lie elsewhere than in the frame's last
+   call, and WROTE tells torch of what is written. */
+enum {
+    GENERAL, COUNT, PROFILING, POP, FRAMES, NEW, THREADS, RUN, ERROR, OUTPUTS, PLACE, APART,
+    WRITTEN, WROTE
+};
+
+/* Whether no input overlaps another; -1 for an error. */
+static int lie_apart(object *const *own, object *frame, object *const *inputs, ptrdiff_t count,
+                     object *fresh) {
+    segment place = (segment)PyLong_AsVoidPtr(own[PLACE]);
+    if (!place(PyLong_AsVoidPtr(items(frame)[1]), inputs, items(fresh), 1)) return 1;
+    object *given = as_tuple(inputs, count);
+    object *found = given ? PyObject_Call(own[APART], given, 0) : 0;
+    int apart = found ? PyObject_IsTrue(found) : -1;
+    if (given) Py_DecRef(given);
+    if (found) Py_DecRef(found);
+    return apart;
+}
+
+/* Tell torch which inputs are written; 0 for an error. */
+static int tell_written(object *const *own, object *const *inputs) {
+    ptrdiff_t count = PyTuple_Size(own[WRITTEN]);
+    object *written = count ? PyTuple_New(count) : 0, *told = 0;
+    for (ptrdiff_t i = 0; written && i < count; i++) {
+        object *tensor = inputs[PyLong_AsLong(items(own[WRITTEN])[i])];
+        Py_IncRef(tensor);
+        PyTuple_SetItem(written, i, tensor);
+    }
+    if (written) told = PyObject_CallFunctionObjArgs(own[WROTE], written, (object *)0);
+    if (written) Py_DecRef(written);
+    if (told) Py_DecRef(told);
+    return !count || told;
+}
+
+/* The Python text of the call. */
+static object *call_general(object *const *own, object *const *inputs, ptrdiff_t count) {
+    object *given = as_tuple(inputs, count);
+    object *results = given ? PyObject_CallFunctionObjArgs(own[GENERAL], given, (object *)0) : 0;
+    if (given) Py_DecRef(given);
+    return results;
+}
+
+static void raise_fault(object *const *own, int fault) {
+    object *number = PyLong_FromLong(fault);
+    object *none = number ? PyObject_CallFunctionObjArgs(own[ERROR], number, (object *)0) : 0;
+    if (number) Py_DecRef(number);
+    if (none) Py_DecRef(none);
+}
+
+/* program(*inputs), of one segment whose new tensors are all outputs. */
 static object *call_program(object *self, object *const *inputs, ptrdiff_t count) {
-    enum { GENERAL, COUNT, PROFILING, POP, FRAMES, THREADS, SEGMENT, ERROR, OUTPUTS };
     object *const *own = items(self);
     if (count < PyLong_AsLong(own[COUNT])) {
         PyErr_SetString(*type_error, "a program is called with fewer tensors than it reads");
         return 0;
     }
     object *profiling = PyObject_CallNoArgs(own[PROFILING]);
-    int plain = profiling && !PyObject_IsTrue(profiling);
-    object *frame = plain ? PyObject_CallNoArgs(own[POP]) : 0;
+    int watched = profiling ? PyObject_IsTrue(profiling) : -1;
     if (profiling) Py_DecRef(profiling);
-    if (!frame) { /* it is not to be run like this, or all frames are in use */
+    if (watched) return watched < 0 ? 0 : call_general(own, inputs, count);
+    object *frame = PyObject_CallNoArgs(own[POP]);
+    if (!frame) { /* all are in use */
         PyErr_Clear();
-        object *given = PyTuple_New(count);
-        for (ptrdiff_t i = 0; given && i < count; i++) {
-            Py_IncRef(inputs[i]);
-            PyTuple_SetItem(given, i, inputs[i]);
-        }
-        object *results = given ? PyObject_CallFunctionObjArgs(own[GENERAL], given, (object *)0) : 0;
-        if (given) Py_DecRef(given);
-        return results;
+        frame = PyObject_CallNoArgs(own[NEW]);
+        if (!frame) return 0;
     }
     object *results = new_tensors(own[OUTPUTS]);
     object *threads = results ? PyObject_CallNoArgs(own[THREADS]) : 0;
-    int done = !!threads, fault = 0;
-    if (done) fault = run_segment(own[SEGMENT], items(frame)[1], inputs, items(results), threads);
-    done = !PyList_Append(own[FRAMES], frame) && done;
+    int writes = PyTuple_Size(self) > PLACE, fault = 0;
+    int apart = threads && writes ? lie_apart(own, frame, inputs, count, results) : 1;
+    int done = threads && apart == 1;
+    if (done) {
+        fault = run_segment(own[RUN], items(frame)[1], inputs, items(results), threads);
+        done = !fault && (!writes || tell_written(own, inputs));
+    }
+    if (apart == 1 && PyList_Append(own[FRAMES], frame)) done = 0; /* else it has bad addresses */
     if (threads) Py_DecRef(threads);
     Py_DecRef(frame);
-    if (done && !fault) return results;
+    if (done) return results;
     if (results) Py_DecRef(results);
-    object *number = fault ? PyLong_FromLong(fault) : 0;
-    if (number) {
-        PyObject_CallFunctionObjArgs(own[ERROR], number, (object *)0);
-        Py_DecRef(number);
-    }
-    return 0;
+    if (fault) raise_fault(own, fault);
+    return apart ? 0 : call_general(own, inputs, count);
 }
 
 /* What PyCFunction_NewEx makes functions of. */

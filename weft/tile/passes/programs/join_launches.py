@@ -71,23 +71,35 @@ def join_launches(
     """Join kernels that are alike, as many as do not depend on each other.
 
     What has been computed waits for the last of them, and what reads them as well: a cache has to
-    hold it, or memory would be taken for longer, and read again.
+    hold it, or memory would be taken for longer, and read again. Those that stand one right after
+    the other have nothing wait.
     """
     if sizes_of(program):
         return program  # their kernels may read sizes of the program, which rows do not have
     order, numbers = _Order(program.steps), count()
-    held = (target.l3 if isinstance(target, GPU) else target.l2) // 2
-    for alike in _alike(program, {program.inputs[i].name for i in constants}):
-        if most_rows(alike[0].kernel, target) < 2:
-            continue
+    held, asked = (target.l3 if isinstance(target, GPU) else target.l2) // 2, set[str]()
+    found = _alike(program, {program.inputs[i].name for i in constants})
+    found = [alike for alike in found if most_rows(alike[0].kernel, target) > 1]
+
+    def join(members: Sequence[_Member], us: float, most: float) -> None:
+        nonlocal order
+        members = order.independent(members)[0]  # what was joined since may be in between
+        name = f"rows.{members[0].kernel.name}"
+        if len(members) > 1 and order.waiting(members) <= most and name not in asked:
+            asked.add(name)
+            if choices.decide(name, True):
+                order = _Order(order.joined(members, _rows(members, us, target, numbers)))
+
+    for alike in found:
         small = [m for m in alike if order.passed(m.kernel) <= held // len(alike)]
         for same, us in _classes(small, target):
             for apart in (some for free in order.independent(same) for some in _few(free, target)):
-                members = order.independent(apart)[0]  # what was joined since may be in between
-                if len(members) == 1 or order.waiting(members) > held:
-                    continue
-                if choices.decide(f"rows.{members[0].kernel.name}", True):
-                    order = _Order(order.joined(members, _rows(members, us, target, numbers)))
+                join(apart, us, held)
+    for alike in found:  # those that are left, where nothing waits for longer
+        for near in order.runs(alike):
+            for same, us in _classes(near, target):
+                for some in _few(same, target):
+                    join(some, us, 0)
     return replace(program, steps=tuple(order.steps))
 
 
@@ -265,6 +277,12 @@ class _Order:
             groups[free].append(m)
             sets[free] |= 1 << i
         return groups
+
+    def runs(self, members: Sequence[_Member]) -> list[list[_Member]]:
+        """The members that are steps still, in groups of which each stands right after another."""
+        at = sorted((self.at[m.kernel], m) for m in members if m.kernel in self.at)
+        groups = groupby(enumerate(at), lambda pair: pair[1][0] - pair[0])
+        return [[m for _, (_, m) in group] for _, group in groups]
 
     def passed(self, step: Step) -> int:
         """Bytes that the step reads of what steps of the program make."""

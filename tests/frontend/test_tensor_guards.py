@@ -1,0 +1,173 @@
+"""The guards on parameters, gradients and an optimiser's state, which are one for all of them."""
+
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import Parameter
+
+import weft
+
+
+def pair() -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 2)).double()
+    for p in net.parameters():
+        p.grad = torch.randn_like(p)
+    return net, torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.1)
+
+
+def rate(net: Any, optimiser: Any) -> None:
+    optimiser.param_groups[0]["lr"] = 0.01
+
+
+def loaded(net: Any, optimiser: Any) -> None:
+    state = copy.deepcopy(optimiser.state_dict())
+    state["state"][0]["exp_avg"].mul_(2)
+    optimiser.load_state_dict(state)
+
+
+def without(net: Any, optimiser: Any) -> None:
+    net[0].weight.grad = None
+
+
+def replaced(net: Any, optimiser: Any) -> None:
+    new = Parameter(torch.ones(5, 3).double())
+    new.grad = torch.ones(5, 3).double()
+    optimiser.state[new] = optimiser.state.pop(net[0].weight)
+    optimiser.param_groups[0]["params"][0] = net[0].weight = new
+
+
+def values(net: Any, optimiser: Any) -> None:
+    net[0].weight.data = torch.ones(5, 3).double()
+
+
+def resized(net: Any, optimiser: Any) -> None:
+    """As long, at the same address."""
+    p, state = net[0].weight, optimiser.state[net[0].weight]
+    p.data = p.data.view(3, 5)
+    p.grad = p.grad.view(3, 5)
+    state["exp_avg"], state["exp_avg_sq"] = (state[k].view(3, 5) for k in ("exp_avg", "exp_avg_sq"))
+
+
+def shorter(net: Any, optimiser: Any) -> None:
+    p, state = net[0].bias, optimiser.state[net[0].bias]
+    p.data, p.grad = p.data[:4], p.grad[:4]
+    state["exp_avg"], state["exp_avg_sq"] = state["exp_avg"][:4], state["exp_avg_sq"][:4]
+
+
+def retyped(net: Any, optimiser: Any) -> None:
+    state = optimiser.state[net[0].bias]
+    net[0].bias.data = net[0].bias.data.float()
+    net[0].bias.grad = torch.ones(5)
+    state["exp_avg"], state["exp_avg_sq"] = torch.ones(5), torch.ones(5)
+
+
+def transposed(net: Any, optimiser: Any) -> None:
+    net[0].weight.grad = torch.arange(15).double().reshape(3, 5).t()
+
+
+def added(net: Any, optimiser: Any) -> None:
+    new = Parameter(torch.ones(7).double())
+    new.grad = torch.ones(7).double()
+    optimiser.add_param_group({"params": [new], "lr": 0.5})
+
+
+def shared(net: Any, optimiser: Any) -> None:
+    """One tensor in two places."""
+    state = optimiser.state[net[0].bias]
+    state["exp_avg"] = net[0].bias.grad
+
+
+def overlapping(net: Any, optimiser: Any) -> None:
+    net[1].bias.grad = net[1].bias.detach()
+
+
+def unwatched(net: Any, optimiser: Any) -> None:
+    net[1].bias.requires_grad_(False)
+
+
+def reordered(net: Any, optimiser: Any) -> None:
+    optimiser.state[net[0].weight] = optimiser.state.pop(net[0].weight)
+
+
+def swapped(net: Any, optimiser: Any) -> None:
+    state = optimiser.state[net[0].weight]
+    state["exp_avg"], state["exp_avg_sq"] = state["exp_avg_sq"] ** 2, state["exp_avg"] ** 2
+
+
+CHANGES = (
+    rate, loaded, without, replaced, values, resized, shorter, retyped, transposed, added, shared,
+    overlapping, unwatched, reordered, swapped,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_what_changes_between_steps_is_seen(change: Callable[[Any, Any], None]) -> None:
+    (net, optimiser), (eager, other) = pair(), pair()
+    step = weft.compile(lambda: optimiser.step())
+    for number in range(6):
+        if number == 3:
+            assert "20 tensors of objects" in str(step._weft.hot[-1].guards)
+            change(net, optimiser)
+            change(eager, other)
+        step()
+        other.step()
+    for group, same in zip(optimiser.param_groups, other.param_groups, strict=True):
+        for p, q in zip(group["params"], same["params"], strict=True):
+            # while it compiles, torch computes powers of betas in f32, as steps are
+            found, wanted = (p, optimiser.state[p]), (q, other.state[q])
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+            assert p.requires_grad == q.requires_grad
+
+
+@pytest.mark.parametrize("key", ("exp_avg", "step"))
+def test_state_that_is_gone_is_an_error(key: str) -> None:
+    net, optimiser = pair()
+    step = weft.compile(lambda: optimiser.step())
+    for _ in range(3):
+        step()
+    state = optimiser.state[net[0].weight]
+    state["other"] = state.pop(key)
+    with pytest.raises(Exception, match=key):
+        step()
+    state[key] = state.pop("other")
+    step()
+
+
+def test_an_argument_that_is_a_parameter() -> None:
+    """Arguments have guards of their own, and so has all that is not to be one of them."""
+    net, optimiser = pair()
+    seen: list[bool] = []
+
+    def read(x: torch.Tensor) -> torch.Tensor:
+        seen.append(any(x is p for p in net.parameters()))
+        states = ((*s.values(), p, p.grad) for p, s in optimiser.state.items())
+        with torch.no_grad():
+            return sum((t.sum() for held in states for t in held), x.sum()) + seen[-1]
+
+    optimiser.step()
+    f = weft.compile(read)
+    ones = torch.ones(5).double()
+    for x in (ones, ones * 2, net[0].bias, ones):
+        seen.clear()
+        torch.testing.assert_close(f(x), read(x))
+
+
+def test_which_tensor_is_another_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    net, optimiser = pair()
+    step = weft.compile(lambda: optimiser.step())
+    for _ in range(3):
+        step()
+    transposed(net, optimiser)
+    with caplog.at_level(logging.INFO, logger="weft.frontend.python"):
+        step()
+    (said,) = [r.getMessage() for r in caplog.records if "compiled again" in r.getMessage()]
+    assert ".grad' stride mismatch at index 0. expected 3, actual 1" in said
