@@ -34,12 +34,12 @@ transforms""".split()
 
 BY_HAND = ("values", "loop_values", "slab_values", "script", "legal")
 
-COMPILER_LINES = 23_600  # 17,200 before what training asks for: 100 rows, segments, warm starts
+COMPILER_LINES = 24_300  # 17,200 before what training asks for: 100 rows, segments, warm starts
 SEARCH_LINES = 2_630  # 1,200 until it had a benchmark, deltas, splits, functions, enlarge, memory
-GRADIENT_LINES = 1_030  # 1,000 without values of a scatter that are the last, or left out
+GRADIENT_LINES = 1_040  # 1,000 without values of a scatter that are the last, or left out
 TRAIN_LINES = 650
 EXPLAIN_LINES = 700  # of weft/explain, which decides nothing: it counts, tells and shows
-ALL_LINES = 33_200
+ALL_LINES = 33_800
 FILE_LINES = 400
 FUNCTION_LINES = 50
 

@@ -101,6 +101,7 @@ class Node:
 
 _lock = Lock()
 _interned: WeakValueDictionary[tuple[Op, tuple[Node, ...]], Node] = WeakValueDictionary()
+_live: Callable[..., Any] = _interned.data.get  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def make(op: Op, *args: Node) -> Node:
@@ -109,7 +110,8 @@ def make(op: Op, *args: Node) -> Node:
     VerifyError if the types of the arguments do not fit the op.
     """
     key = (op, args)
-    found = _interned.get(key)
+    known = _live(key)  # the reference: `get` of the dictionary is Python, and takes as long again
+    found = None if known is None else known()
     if found is None:
         made = Node(op, args, op.infer(*(a.type for a in args)))
         with _lock:  # two threads may compile at once, and `is` must stay equality
@@ -138,9 +140,12 @@ def bottom_up(
         node = stack.pop()
         if node in memo:
             continue
-        if waiting := [a for a in below(node) if a not in memo]:
-            stack.append(node)
-            stack.extend(reversed(waiting))
+        args = tuple(below(node))
+        for a in args:  # a loop: a comprehension is a call
+            if a not in memo:
+                stack.append(node)
+                stack.extend(args[::-1])
+                break
         else:
             memo[node] = compute(node)
     return memo[root]
@@ -157,9 +162,11 @@ def postorder(*roots: Node) -> Iterator[Node]:
         node = stack.pop()
         if node in seen:
             continue
-        if waiting := [a for a in node.args if a not in seen]:
-            stack.append(node)
-            stack.extend(reversed(waiting))
+        for a in node.args:
+            if a not in seen:
+                stack.append(node)
+                stack.extend(node.args[::-1])
+                break
         else:
             seen[node] = None
     return iter(seen)
@@ -172,13 +179,21 @@ Change = Callable[[Node], Node | None]  # what becomes of a node; None keeps it
 def rebuild(roots: Nodes, change: Change, memo: dict[Node, Node] | None = None) -> Nodes:
     """Rewrites bottom-up: `change` takes each node on its new arguments; None keeps that node."""
     done: dict[Node, Node] = {} if memo is None else memo
-
-    def compute(node: Node) -> Node:
-        args = tuple([done[a] for a in node.args])
-        current = node if args == node.args else make(node.op, *args)
-        return change(current) or current
-
-    return tuple([bottom_up(root, done, compute) for root in roots])
+    stack = [*reversed(roots)]
+    while stack:  # as `bottom_up` goes, without a call for each node
+        node = stack.pop()
+        if node in done:
+            continue
+        for a in node.args:
+            if a not in done:
+                stack.append(node)
+                stack.extend(node.args[::-1])
+                break
+        else:
+            args = tuple([done[a] for a in node.args])
+            current = node if args == node.args else make(node.op, *args)
+            done[node] = change(current) or current
+    return tuple([done[root] for root in roots])
 
 
 def substitute(roots: Nodes, values: dict[Node, Node]) -> Nodes:

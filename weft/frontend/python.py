@@ -42,6 +42,7 @@ from weft.frontend.autograd import graph_backend
 from weft.frontend.capture import Name
 from weft.frontend.composites import switched
 from weft.frontend.extents import is_symbolic
+from weft.frontend.first_steps import FirstSteps
 from weft.frontend.lines import innermost_line
 from weft.frontend.loads import Check, handed_on, positions, sources, without_loads
 from weft.frontend.parts import FX
@@ -49,7 +50,7 @@ from weft.frontend.promises import MARKED, hold
 from weft.frontend.recurrent import recurrent
 from weft.frontend.specialise import GraphProgram, Session
 from weft.frontend.tensor_guards import Tensors
-from weft.frontend.whole_steps import whole_steps
+from weft.frontend.whole_steps import begins, whole_steps
 
 # What Dynamo assumes by default without a guard: that hooks are neither added nor removed, that
 # parameters are never the same tensor, that no function gets other defaults. Here nothing is.
@@ -161,6 +162,7 @@ class Frames:
         # else Dynamo would keep what it compiled for good
         finalize(self, reset_code, self.entry.__code__).atexit = False
         self.argument = _arguments(fn)
+        self.first = FirstSteps(session.store, fn)
         self.known: WeakSet[Any] = WeakSet()
         self.converted = 0  # frames that Dynamo was asked to compile
         here = ref(self)  # Dynamo keeps every backend for good, and must not keep all of this
@@ -269,6 +271,9 @@ class _Converter:
         frames.warn(frame)
         if frame.f_code.co_name.startswith("torch_dynamo_resume_in"):
             MARKED.set({})  # its other inputs have sizes that are numbers still
+        is_first = frames.converted == 1 and frame.f_code is frames.entry.__code__
+        if is_first and (opt := frames.first.ends(frame)) is not None and begins(opt):
+            return ConvertFrameReturn(EAGER, apply_to_code=False)
         refuse, known = frames.session.refuse, len(graph_break_reasons)
         ours = dynamo.config.patch(settings(**SOUND, **OWN))
         with ours, uncollected(), recurrent(False), silent("_dynamo"), silent("_subclasses"):
@@ -279,7 +284,9 @@ class _Converter:
                     except Exception as error:
                         if isinstance(error, WeftError) or not whole.followed:
                             raise
-                        if whole.later:
+                        if whole.later is not None:
+                            if is_first:
+                                frames.first.note(frame, whole.later)
                             return ConvertFrameReturn(EAGER, apply_to_code=False)
                 return self.convert(frame, entry, *more, **named)
             except WeftError:

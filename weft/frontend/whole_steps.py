@@ -55,7 +55,7 @@ class Later(Exception):
 @dataclass
 class Whole:
     followed: bool = False  # whether a step or a backward is in the frame
-    later: bool = False  # whether it is to be followed in the next call
+    later: str | None = None  # the optimiser whose step is to be followed in the next call
 
 
 _begun: WeakSet[torch.optim.Optimizer] = WeakSet()
@@ -108,9 +108,9 @@ def _call_method(self: OptimizerVariable, tx: Any, name: str, args: Any, kwargs:
     function = UserFunctionVariable(_undecorated(getattr(type(self.value), name)))
     if name != "step":
         return function.call_function(tx, [self, *args], kwargs)
-    if not self.value.state and self.value not in _begun and not PREPARING.get():
-        _begun.add(self.value)
-        _follow().later = True
+    if begins(self.value):
+        text: Any = self.source.name
+        _follow().later = text if isinstance(text, str) else text()
         raise Later
     _guard_hooks(self, tx)
     mode = GradModeVariable.create(
@@ -120,6 +120,14 @@ def _call_method(self: OptimizerVariable, tx: Any, name: str, args: Any, kwargs:
     result = function.call_function(tx, [self, *args], kwargs)
     mode.exit(tx)
     return result
+
+
+def begins(opt: torch.optim.Optimizer) -> bool:
+    """Whether a step is the optimiser's first, which runs in eager: so once for each."""
+    if opt.state or opt in _begun or PREPARING.get():
+        return False
+    _begun.add(opt)
+    return True
 
 
 def _guard_hooks(opt: OptimizerVariable, tx: Any) -> None:

@@ -19,6 +19,8 @@ from weft.scalar.structure import Substitution
 T = TypeVar("T")
 U = TypeVar("U")
 
+PLAIN = {int, str, float, bool, type(None)}  # have no sizes: most of what is in ops and types
+
 
 class Resize(Substitution):
     """Replaces symbols, in sizes too; index arithmetic on numbers alone becomes a number."""
@@ -133,7 +135,8 @@ def _sizes(value: Any, seen: set[Any]) -> Iterator[Node]:
                 yield from _sizes(node.op, seen)
     elif isinstance(value, tuple):
         for part in value:  # type: ignore[reportUnknownVariableType]
-            yield from _sizes(part, seen)
+            if type(part) not in PLAIN:
+                yield from _sizes(part, seen)
     elif isinstance(value, Graph):
         yield from _sizes((*value.inputs, *value.outputs), seen)
     elif isinstance(value, Rows):
@@ -141,7 +144,9 @@ def _sizes(value: Any, seen: set[Any]) -> Iterator[Node]:
         yield from (node for node in found if node not in value.sizes)
     else:
         for name in _parts(type(value)):
-            yield from _sizes(getattr(value, name), seen)
+            part = getattr(value, name)
+            if type(part) not in PLAIN:
+                yield from _sizes(part, seen)
 
 
 @cache
