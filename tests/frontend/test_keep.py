@@ -121,9 +121,29 @@ def test_copies_of_one_tensor_are_made_again() -> None:
     """As rotary embeddings have them: torch's cut knows no cat that is made twice."""
 
     def f(q: Tensor, x: Tensor) -> Tensor:
-        angle = torch.cat([x.detach(), x.detach()], 1)
+        half = x.detach() * 2
+        angle = torch.cat([half, half], 1)
         return q * angle.cos() + (q * angle.sin()).tanh() + x.sum() * 0
 
     assert (
         check(f, torch.randn(4, 8, requires_grad=True), torch.randn(4, 4, requires_grad=True)) == []
     )
+
+
+COPIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "cat": lambda x: torch.cat([x, x]),
+    "repeat": lambda x: x.repeat(2, 1),
+    "pad": lambda x: F.pad(x, (0, 0, 4, 4)),
+    "of a view": lambda x: torch.cat([x.view(4, 16).view(8, 8), x]),
+}
+
+
+@pytest.mark.parametrize("case", COPIES)
+def test_a_copy_of_an_input_is_as_that_was(case: str) -> None:
+    f = weft.compile(lambda x, w: (w * COPIES[case](x)).sum(0))
+    x, w = torch.ones(8, 8), torch.randn(16, 8, requires_grad=True)
+    wanted = COPIES[case](x).clone()
+    y = f(x, w)
+    x.data.mul_(2)  # of which torch knows nothing
+    y.sum().backward()
+    torch.testing.assert_close(w.grad, wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ FORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "columns": lambda x: torch.prod(x, 0),
     "kept": lambda x: x.prod(-1, keepdim=True),
     "named": lambda x: torch.prod(x, dim=-2, keepdim=True),
+    "of an input with a name": lambda x: torch.prod(input=x, dim=1),
     "of a product": lambda x: (x * x.prod(1, keepdim=True)).prod(0),
 }
 
@@ -98,3 +100,11 @@ def test_second_derivatives(zeros: int) -> None:
     wanted = second(f, x.double())
     found = weft.compile(lambda x: second(f, x))(x)
     torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_beside_a_0_and_not_finite_is_not_lost() -> None:
+    x = torch.tensor([[0.0, math.nan, 3.0], [0.0, math.inf, 2.0]])
+    found, wanted = (x.clone().requires_grad_() for _ in range(2))
+    weft.compile(lambda x: x.prod(1).sum(), fallback="error")(found).backward()
+    wanted.prod(1).sum().backward()
+    torch.testing.assert_close(found.grad, wanted.grad, equal_nan=True)

@@ -152,6 +152,17 @@ def test_waves_far_out(call: Any, name: str) -> None:
     assert (off < 1e-12 + 2 * np.finfo(np.float64).eps * phase).all(), off
 
 
+def test_incomplete_gamma_far_out(call: Any) -> None:
+    """Where all of it is on one side, and beside others: steps of one lane change no other's."""
+    a = np.array([2e6, 4061284.0, 1e7, 5.0, 900.0, 2e6, 3e5, 9e4, 1.0, 1e10])
+    x = np.array([1.2e6, 539637.0, 1e6, 3.0, 550.0, 9e6, 1.5e5, 4e4, 1.0, 1e9])
+    for name, side in (("gammainc", 0), ("gammaincc", 1)):
+        found, alone = call(name, a, x), [call(name, a[i : i + 1], x[i : i + 1]) for i in range(10)]
+        assert (found == np.concatenate(alone)).all(), (name, found, alone)
+        wanted = [side, side, side, None, None, 1 - side, side, side, None, side]
+        assert all(w is None or f == w for f, w in zip(found, wanted, strict=True)), (name, found)
+
+
 def test_zeta_of_integers(call: Any) -> None:
     """As of a polygamma: powers are products up to the 16th, of what these are finite of."""
     random = np.random.default_rng(0)

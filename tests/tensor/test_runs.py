@@ -60,6 +60,7 @@ def test_starts_that_fall_or_lie_outside_are_faults(starts: Any) -> None:
     for run in (
         lambda: evaluate(graph, given(starts)),
         lambda: interpret.run(lower(graph, [tuple(graph.outputs)]), given(starts)),
+        lambda: evaluate(as_scatters(graph), given(starts)),
     ):
         with pytest.raises(IndexOutOfRange):
             run()

@@ -99,6 +99,13 @@ def test_what_entries_share_is_computed_once_for_a_block(cache: int, blocks: int
     np.testing.assert_allclose(found, wanted, rtol=1e-14)
 
 
+def test_no_more_is_kept_side_by_side_than_a_cache_holds() -> None:
+    """Of entries with values of their own, which are in one block: few values are read again."""
+    own = SHARED.replace("w: f32[28]", "w: f32[28,32]").replace("-> (i0)}(w)", "-> (i0, i1)}(w)")
+    assert "near0" in print_program(lowered(own, 1 << 20)[1])
+    assert "near0" not in print_program(lowered(own, 800)[1])
+
+
 @pytest.mark.parametrize("case", OTHERS)
 def test_other_scatters_go_by_tables(case: str) -> None:
     _, program = lowered(OTHERS[case], 1 << 20)

@@ -91,6 +91,9 @@ def partition(joint: FX, inputs: Sequence[Any], *, num_fwd_outputs: int, **optio
     again.update(bits)  # which take nothing but a seed
     operands.update(n for b in bits for n in b.all_input_nodes)
     again |= _read_again(joint.graph, num_fwd_outputs) - operands
+    # A copy is as the input was, which may be written to before it would be copied again.
+    copies = {n for n in joint.graph.nodes if n.target in COPIES}
+    operands |= {n for n in copies if any(_base(a).op == "placeholder" for a in n.all_input_nodes)}
     for node in operands - again:
         node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     for node in again:
@@ -103,7 +106,7 @@ def partition(joint: FX, inputs: Sequence[Any], *, num_fwd_outputs: int, **optio
 def _known(graph: torch.fx.Graph) -> partitioners.OpTypes:
     """What the cut knows of ops: all views are views, and copies may be made again.
 
-    Torch's own knows views by name, without transpose, and makes no cat again.
+    Torch's own knows views by name, without transpose, and makes few copies again.
     """
     plain = _OPS()
     calls = [n.target for n in graph.nodes if isinstance(n.target, OpOverload)]

@@ -43,18 +43,23 @@ def _product(x: torch.Tensor, dim: int | None, keep: bool) -> torch.Tensor:
 
 
 def others(x: torch.Tensor, dim: int | None) -> torch.Tensor:
-    """For each element the product of the others, in f64: 0 where one of these is."""
+    """For each element the product of the others, in f64: 0 where one of these is, or NaN."""
     axes = [*range(x.dim())] if dim is None else [dim]
     zero = x == 0
     zeros = zero.float()
     count = zeros.sum(axes, keepdim=True) if axes else zeros
     plain = torch.where(zero, 1, x).double()
     whole = plain.prod() if dim is None else plain.prod(dim, keepdim=True)
-    return torch.where(count == zeros, whole / plain, 0)
+    odd = (~x.isfinite()).float()
+    odds = odd.sum(axes, keepdim=True) if axes else odd
+    return torch.where(count == zeros, whole / plain, torch.where(odds > odd, torch.nan, 0.0))
 
 
-def product(x: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+def product(*args: Any, **kwargs: Any) -> torch.Tensor:
     """torch.prod, with a gradient of its own where one is wanted."""
+    if not args:  # what is multiplied has a name
+        return torch.prod(**kwargs)
+    x, *args = args  # type: ignore[assignment]
     wanted = torch.is_grad_enabled() and isinstance(x, torch.Tensor) and x.requires_grad
     names = dict(zip(("dim", "keepdim", "dtype"), args, strict=False), **kwargs)
     plain = names.keys() <= {"dim", "keepdim"} and isinstance(names.get("dim"), int | None)

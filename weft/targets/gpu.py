@@ -22,7 +22,7 @@ median.default median.dim nanmedian.default nanmedian.dim""".split()
 LIBRARY = tuple(f"aten.{name}" for name in (*_FOLDS, *_SORTS))
 ATOMICS = (*_INTEGERS, ("atomic_add", "f32"), ("atomic_add", "f64"))
 # 4 KB of addresses; OpenCL 1.2 has room for 1 KB, with one for faults; Metal's table has 31 places.
-OPERANDS = {"cuda": 512, "hip": 512, "opencl": 127, "metal": 30}
+OPERANDS = {"cuda": 511, "hip": 511, "opencl": 127, "metal": 30}
 STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
 
 

@@ -187,13 +187,13 @@ def _kernels(
     whole = [(made[-1].name, made, body)]
     if not isinstance(group[0].op, Scatter) or 0 in (made[0].type.size, group[0].args[2].type.size):
         return whole
-    last = group[0].op.monoid is LAST  # a fold of the entries of a row may have them in any order
-    if roads.cache and not last:
+    if roads.cache:
         near = roads.tables, roads.cache
         kernels, takes = by_segments(group[0], buffers, made[0], taken, *near)
         if kernels and roads.segments(made[0].name, body, takes):
             taken.update(b.name for _, outputs, _ in kernels for b in outputs)
             return kernels
+    last = group[0].op.monoid is LAST
     parts = (_by_winners if last else _by_atomics)(group[0], buffers, made[0], taken)
     return parts if roads.atomic(made[0].name, body, [nest for *_, nest in parts]) else whole
 

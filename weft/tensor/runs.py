@@ -46,6 +46,8 @@ def as_scatter(node: Node) -> Tensor:
     """The same as a scatter; what is before the first run, or beyond the last, goes elsewhere."""
     op, (base, starts, x) = op_of(node, Runs), map(Tensor, node.args)
     n, rows = x.shape[op.axis], base.shape[op.axis]
+    ends = pad(slice_(starts, 0, 1, rows), [(0, 1)], 1 << 60)
+    starts = checked_index(starts, ends + 1)  # none ends before it begins
     marks = scatter(SUM, full((n + 1,), 0, i64), 0, starts, full(starts.shape, 1, i64))
     of = slice_(scan(SUM, marks, 0), 0, 0, n)  # of row i + 1, 0 before the first
     more = [(1, 1) if d == op.axis else (0, 0) for d in range(base.rank)]

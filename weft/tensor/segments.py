@@ -22,7 +22,7 @@ from weft.core.text.graph import fresh
 from weft.core.types import DType, TensorType, i32, i64
 from weft.scalar.blocks import Index, map_loops
 from weft.scalar.intervals import Interval, bounds
-from weft.scalar.monoid import SUM
+from weft.scalar.monoid import LAST, SUM
 from weft.scalar.nest import (
     Block,
     Buffer,
@@ -92,6 +92,11 @@ class _Segments:
         """Loads of the value that are in no shared term."""
         (value,) = substitute((self.value,), {t: constant(0, t.type.dtype) for t in self.shared})
         return [n for n in postorder(value) if isinstance(n.op, Load)]
+
+    def copies_bytes(self, width: int) -> int:
+        """Bytes of all that entries share, of so many columns."""
+        terms = self.shared.items()
+        return sum(t.type.dtype.bytes * width * (self.entries // each) for t, (_, each) in terms)
 
     def read(self, width: int) -> int:
         """Bytes that all entries read of so many columns; 0 where few are read again."""
@@ -326,7 +331,8 @@ def by_segments(
     """
     op, shape = op_of(node, Scatter), node.type.shape
     known = all(map(is_short, (*shape, *node.args[2].type.shape)))
-    if not known or op.axis == len(shape) - 1 or shape[-1] < LEAST:
+    last = op.monoid is LAST  # a fold of the entries of a row may have them in any order
+    if last or not known or op.axis == len(shape) - 1 or shape[-1] < LEAST:
         return [], []
     made = _Segments(node, buffers, out)
     if not made.is_of_rows or len(op.monoid.carriers((made.value.type.dtype,))) > 1:
@@ -334,6 +340,8 @@ def by_segments(
     blocks, (_, width) = 1, tables(made.named, shape[-1])
     while blocks < MOST_BLOCKS and made.read(width) > blocks * cache:
         blocks *= 2
+    if blocks == 1 and made.copies_bytes(width) > cache:
+        made.shared = {}  # each entry computes its own
     plain = all(isinstance(term.op, Load) for term in made.shared)
     width = shape[-1] if blocks == 1 and plain else width
     places = Buffer(fresh(f"{out.name}_order", {*taken}), TensorType(i32, (made.entries,)))

@@ -1229,13 +1229,14 @@ WEFT_W_FN wide WEFT_S(gamma_factor)(wide a, wide x) {
     return WEFT_IF(WEFT_LT(a, 8), WEFT_S(gamma_factor_low)(a, x), WEFT_S(gamma_factor_high)(a, x));
 }
 // Below are quotients p / q, of which few are taken: both grow in each step by up to an argument,
-// and are scaled after four. Where one is beyond 1e6, what they are multiplied by is 0.
+// and are scaled after four. Where one is beyond 1e5, or 1e6, what they are multiplied by is 0.
 #define WEFT_LARGE(p) WEFT_LT(1e10, WEFT_W(fabs)(p))
 #define WEFT_LOWER(large, p) p = WEFT_PICK(large, p * 1e-20, p);
 WEFT_W_FN wide WEFT_S(igamma_series)(wide a, wide x) {  // P / factor, for x <= a or x <= 1.1
-    wide p = WEFT_WIDE(1), q = p, term = p, n = WEFT_PICK(WEFT_LT(a, 1e6), a, WEFT_WIDE(1e6));
-    wide by = WEFT_PICK(WEFT_LT(x, 1e6), x, WEFT_WIDE(1e6));
-    for (int i = 0; i < 2000 && WEFT_ANY(WEFT_LT(1e-17 * p, term)); i += 4) {
+    wide p = WEFT_WIDE(1), q = p, term = p, n = WEFT_PICK(WEFT_LT(a, 1e5), a, WEFT_WIDE(1e5));
+    wide by = WEFT_PICK(WEFT_LT(x, 1e5), x, WEFT_WIDE(1e5)), found = p;
+    weft_truth goes_on = WEFT_EQ(x, x);
+    for (int i = 0; i < 2000 && WEFT_ANY(goes_on); i += 4) {
         for (int k = 0; k < 4; k++) {
             n += 1;
             q *= n;
@@ -1244,8 +1245,10 @@ WEFT_W_FN wide WEFT_S(igamma_series)(wide a, wide x) {  // P / factor, for x <= 
         }
         weft_truth large = WEFT_LARGE(p);
         WEFT_LOWER(large, p) WEFT_LOWER(large, q) WEFT_LOWER(large, term)
+        found = WEFT_PICK(goes_on, p / q, found);
+        goes_on = goes_on & WEFT_LT(1e-17 * p, term);
     }
-    return p / q;
+    return found;
 }
 WEFT_W_FN wide WEFT_S(igamma_small)(wide a, wide x) {  // Q for x <= 1.1
     wide sum = WEFT_WIDE(0), term = WEFT_WIDE(1), n = sum;
