@@ -65,3 +65,27 @@ def test_each_thread_has_what_its_own_check_found() -> None:
     other.start()
     other.join()
     assert found == [True, (4, 3)] and call() == (2, 1) and not tensors.found
+
+
+def test_a_call_between_a_check_and_its_call() -> None:
+    """As a handler of a signal makes one; or within the check, at what it finds."""
+    nested: list[Any] = []
+
+    def find(v: Any) -> Any:
+        if v.pop("signal", False):
+            nested.extend([check({"x": 7, "y": 8}), call()])
+        return v["x"], v["y"]
+
+    tensors = Tensors(find, ["x", "y"], Same(), ["x", "y"])
+    check, call = handed_on(tensors, tensors, [1, 0], lambda *given: given)
+    assert check({"x": 1, "y": 2, "signal": True}) and nested == [True, (8, 7)]
+    assert check({"x": 3, "y": 4}) and call() == (4, 3) and call() == (2, 1)
+    assert not tensors.found
+
+
+def test_a_check_that_raises_leaves_nothing() -> None:
+    tensors = Tensors(lambda v: (v["x"], v["y"]), ["x", "y"], Same(), ["x", "y"])
+    check, _ = handed_on(tensors, tensors, [1, 0], lambda *given: given)
+    with pytest.raises(KeyError):
+        check({})
+    assert not tensors.found

@@ -171,3 +171,83 @@ def test_which_tensor_is_another_is_told(caplog: pytest.LogCaptureFixture) -> No
         step()
     (said,) = [r.getMessage() for r in caplog.records if "compiled again" in r.getMessage()]
     assert ".grad' stride mismatch at index 0. expected 3, actual 1" in said
+
+
+# --- one tensor in two places ---------------------------------------------------------------------
+
+
+def new(net: Any) -> None:
+    net[2].weight = Parameter(torch.ones(8, 8).double())
+
+
+def tied(net: Any) -> None:
+    net[2].weight = net[1].weight
+
+
+def exchanged(net: Any) -> None:
+    net[1].weight, net[2].weight = net[2].weight, net[1].weight
+
+
+def whole(given: bool) -> tuple[Any, Callable[[], torch.Tensor]]:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(3)]).double()
+    x, optimiser = torch.randn(4, 8).double(), torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
+
+    def step(optimiser: Any = optimiser) -> torch.Tensor:
+        optimiser.zero_grad()
+        loss = net(x).square().sum()
+        loss.backward()
+        optimiser.step()
+        return loss.detach()
+
+    return net, (lambda: step(optimiser)) if given else step
+
+
+@pytest.mark.parametrize("given", (False, True))
+@pytest.mark.parametrize("change", (new, tied, exchanged), ids=lambda change: change.__name__)
+def test_a_parameter_that_the_optimiser_has_no_more(change: Any, given: bool) -> None:
+    (net, step), (eager, same) = whole(given), whole(given)
+    call = weft.compile(step)
+    for number in range(6):
+        if number == 3:
+            change(net)
+            change(eager)
+        torch.testing.assert_close(call(), same())
+
+
+@pytest.mark.parametrize("change", (new, tied, exchanged), ids=lambda change: change.__name__)
+def test_an_optimiser_that_is_an_argument(change: Any) -> None:
+    """One of two paths to a parameter starts at an argument, and one at a closure."""
+    found: list[list[torch.Tensor]] = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        net: Any = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(3)]).double()
+
+        def step(optimiser: Any, x: torch.Tensor, net: Any = net) -> torch.Tensor:
+            optimiser.zero_grad()
+            loss = net(x).square().sum()
+            loss.backward()
+            optimiser.step()
+            return loss.detach()
+
+        call = weft.compile(step) if compiled else step
+        optimiser = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
+        x, losses = torch.randn(4, 8).double(), list[torch.Tensor]()
+        for number in range(6):
+            if number == 3:
+                change(net)
+            losses.append(call(optimiser, x))
+        found.append(losses)
+    torch.testing.assert_close(*found)
+
+
+OTHER = torch.ones(3)
+
+
+def test_an_argument_that_is_a_global(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = weft.compile(lambda x: x + OTHER * 2)
+    for _ in range(2):
+        assert torch.equal(call(OTHER), torch.full((3,), 3.0))
+    assert torch.equal(call(torch.zeros(3)), torch.full((3,), 2.0))
+    monkeypatch.setitem(globals(), "OTHER", torch.full((3,), 5.0))
+    assert torch.equal(call(torch.ones(3)), torch.full((3,), 11.0))

@@ -288,3 +288,22 @@ def test_a_loss_has_no_history_after_backward() -> None:
     step(x, y)
     with pytest.raises(RuntimeError):
         step(x, y).backward()
+
+
+def test_a_first_step_where_all_is_to_be_compiled() -> None:
+    """It runs in eager all the same, once: the next call is compiled."""
+    p, other = (nn.Parameter(torch.ones(4)) for _ in range(2))
+    opt, same = (torch.optim.SGD([q], lr=0.1, momentum=0.9) for q in (p, other))
+
+    def step(p: nn.Parameter, opt: torch.optim.Optimizer) -> torch.Tensor:
+        opt.zero_grad()
+        loss = (p * p).sum()
+        loss.backward()
+        opt.step()
+        return loss.detach()
+
+    call = weft.compile(lambda: step(p, opt), fallback="error")
+    for _ in range(3):
+        torch.testing.assert_close(call(), step(other, same))
+    torch.testing.assert_close(p, other)
+    assert len(call.programs) == 1

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -272,7 +272,33 @@ def _watch_no_marks_of_state() -> None:
     GuardBuilder.TENSOR_MATCH = match
 
 
+def _guard_both_places() -> None:
+    """Guard that what was one object in two places is, whatever those are.
+
+    Dynamo doesn't where one place is in an optimiser: a parameter replaced in its model is not
+    seen. Nor where one is in a global and the other in an argument or a closure.
+    """
+    here: Any = guards
+    builder: Any = sys.modules[VariableBuilder.__module__]
+    plain, duplicate = (
+        getattr(*where, None)
+        for where in ((builder, "make_dupe_guard"), (GuardBuilder, "DUPLICATE_INPUT"))
+    )
+    if plain is None or duplicate is None:
+        return
+
+    @wraps(plain)
+    def both(one: Any, other: Any) -> Any:
+        made = plain(one, other)  # an error for objects of scripts
+        return partial(duplicate, source_b=other) if other and one != other else made
+
+    builder.make_dupe_guard = both
+    if hasattr(here, "is_from_optimizer_source"):  # which is asked for this guard only
+        here.is_from_optimizer_source = lambda _: False  # type: ignore[reportUnknownLambdaType]
+
+
 _guard_absent_keys()
+_guard_both_places()
 _see_new_shapes()
 _keep_what_is_stored()
 _guard_signs_of_zeros()

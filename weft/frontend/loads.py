@@ -12,7 +12,7 @@ Of a step of AdamW over 200 tensors Dynamo's code loads 1,000 by their paths, in
 import types
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from threading import get_ident
+from threading import get_ident, local
 from typing import Any
 
 from torch._dynamo.bytecode_transformation import create_call_function, transform_code_object
@@ -68,14 +68,32 @@ def without_loads(code: types.CodeType, name: str, count: int) -> types.CodeType
 def handed_on(
     check: Check, tensors: Tensors, places: Sequence[int], program: Callable[..., Any]
 ) -> tuple[Check, Callable[[], Any]]:
-    """The check, and a call after it of the program with the tensors that it has found."""
-    pick, found = itemgetter(*places), tensors.found
+    """The check, and a call after it of the program with the tensors that it has found.
+
+    Between the two, and within each, a handler of a signal or __del__ may have a pair of its own.
+    """
+    pick, found, waiting = itemgetter(*places), tensors.found, _Waiting()
 
     def checked(frame: Mapping[str, Any]) -> bool:
-        found[get_ident()] = ()
-        passed = check(frame)
-        if not passed:
-            del found[get_ident()]
-        return passed
+        thread = get_ident()
+        outer = found.get(thread)
+        found[thread] = ()
+        try:
+            passed = check(frame)
+            if passed:
+                waiting.calls.append(found[thread])
+            return passed
+        finally:
+            if outer is None:
+                del found[thread]
+            else:
+                found[thread] = outer
 
-    return checked, lambda: program(*pick(found.pop(get_ident())))
+    return checked, lambda: program(*pick(waiting.calls.pop()))
+
+
+class _Waiting(local):
+    """What checks of this thread have found for calls to come, the next one last."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []

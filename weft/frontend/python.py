@@ -22,7 +22,7 @@ import re
 import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet, finalize, ref
@@ -152,6 +152,19 @@ def callable_of_many(call: Callable[..., Any], code: types.CodeType) -> Callable
     return call if most < 256 else lambda *inputs: call(*inputs)
 
 
+class _InEager(BaseException):
+    """A call is not Dynamo's: nothing of it has run."""
+
+
+def _or_eager(call: Callable[..., Any], fn: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with suppress(_InEager):
+            return call(*args, **kwargs)
+        return fn(*args, **kwargs)
+
+    return called
+
+
 class Frames:
     """A function whose frames Dynamo compiles; its cache is its own, whatever else shares code."""
 
@@ -177,6 +190,8 @@ class Frames:
         if hasattr(context, "callback"):  # not so where TORCHDYNAMO_DISABLE is set
             context.callback = _Converter(context.callback, self)
         self.call: Callable[..., Any] = context(self.entry)
+        if session.strict:
+            self.call = _or_eager(self.call, fn)
 
     def compiled_by(self, graph: FX, examples: Sequence[Any]) -> Any:
         """The backend, with the names that inputs have in Python."""
@@ -192,6 +207,12 @@ class Frames:
             program.whole = reason is not None and not reason.graph_break
             program.sources = where
         return program
+
+    def in_eager(self) -> ConvertFrameReturn:
+        """Have a frame run as it is. Dynamo takes that for an error where all is to be compiled."""
+        if self.session.strict:
+            raise _InEager
+        return ConvertFrameReturn(EAGER, apply_to_code=False)
 
     def learn(self) -> list[Hot]:
         """The calls compiled since the last time that need no Dynamo."""
@@ -273,7 +294,7 @@ class _Converter:
             MARKED.set({})  # its other inputs have sizes that are numbers still
         is_first = frames.converted == 1 and frame.f_code is frames.entry.__code__
         if is_first and (opt := frames.first.ends(frame)) is not None and begins(opt):
-            return ConvertFrameReturn(EAGER, apply_to_code=False)
+            return frames.in_eager()
         refuse, known = frames.session.refuse, len(graph_break_reasons)
         ours = dynamo.config.patch(settings(**SOUND, **OWN))
         with ours, uncollected(), recurrent(False), silent("_dynamo"), silent("_subclasses"):
@@ -287,7 +308,7 @@ class _Converter:
                         if whole.later is not None:
                             if is_first:
                                 frames.first.note(frame, whole.later)
-                            return ConvertFrameReturn(EAGER, apply_to_code=False)
+                            return frames.in_eager()
                 return self.convert(frame, entry, *more, **named)
             except WeftError:
                 raise
