@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -12,18 +11,14 @@ import pytest
 import torch
 
 import weft
+from tests.frontend import step_changes
 from weft.frontend.dynamo_mended import MANAGERS, MARKING
 
 TELLS = hasattr(MANAGERS.GuardManager, MARKING)
 
 
-def pair() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 2)).double()
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
-    for p in net.parameters():
-        p.grad = torch.randn_like(p)
-    return net, optimiser
+def pair() -> tuple[Any, Any]:
+    return step_changes.pair(torch.optim.SGD, momentum=0.9)
 
 
 @pytest.mark.skipif(not TELLS, reason="this torch has other guards on marks")
@@ -46,20 +41,6 @@ def test_a_mark_on_an_argument_is_seen() -> None:
     assert fn.report.sizes
 
 
-def rate(net: Any, optimiser: Any) -> None:
-    optimiser.param_groups[0]["lr"] = 0.01
-
-
-def loaded(net: Any, optimiser: Any) -> None:
-    state = copy.deepcopy(optimiser.state_dict())
-    state["state"][0]["momentum_buffer"].mul_(2)
-    optimiser.load_state_dict(state)
-
-
-def without(net: Any, optimiser: Any) -> None:
-    net[0].weight.grad = None
-
-
 def reshaped(net: Any, optimiser: Any) -> None:
     state = optimiser.state[net[0].weight]
     net[0].weight.data = torch.ones(4, 2, dtype=torch.float64)
@@ -67,28 +48,7 @@ def reshaped(net: Any, optimiser: Any) -> None:
     state["momentum_buffer"] = torch.ones(4, 2, dtype=torch.float64)
 
 
-def retyped(net: Any, optimiser: Any) -> None:
-    state = optimiser.state[net[0].bias]
-    net[0].bias.data = net[0].bias.data.float()
-    net[0].bias.grad = torch.ones(5)
-    state["momentum_buffer"] = torch.ones(5)
-
-
-def transposed(net: Any, optimiser: Any) -> None:
-    net[0].weight.grad = torch.arange(15, dtype=torch.float64).reshape(3, 5).t()
-
-
-def added(net: Any, optimiser: Any) -> None:
-    new = torch.nn.Parameter(torch.ones(7, dtype=torch.float64))
-    new.grad = torch.ones(7, dtype=torch.float64)
-    optimiser.add_param_group({"params": [new], "lr": 0.5})
-
-
-def shared(net: Any, optimiser: Any) -> None:
-    net[1].bias.grad = net[1].bias.detach()
-
-
-CHANGES = (rate, loaded, without, reshaped, retyped, transposed, added, shared)
+CHANGES = (*step_changes.SEEN, reshaped)
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)

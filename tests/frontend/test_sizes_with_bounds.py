@@ -73,3 +73,15 @@ def test_sizes_that_are_equal_stay_equal(caplog: pytest.LogCaptureFixture) -> No
     assert len(f.programs) == 2 and not f.reasons
     assert not [m for m in caplog.messages if "is fixed" in m]
     assert_equal(f(torch.arange(30.0), 7), fn(torch.arange(30.0), 7))
+
+
+def test_how_many_of_the_largest_may_be_a_size(caplog: pytest.LogCaptureFixture) -> None:
+    def fn(x: Any, y: Any) -> Any:
+        return torch.topk(x, y.shape[0], 1)[0]
+
+    caplog.set_level("INFO", logger="weft.frontend.specialise")
+    f = weft.compile(fn, dynamic=True)
+    for k in (70, 71, 140, 290, 5):
+        given = torch.randn(20, 600), torch.zeros(k)
+        assert_equal(f(*given), fn(*given))
+    assert not [m for m in caplog.messages if "by itself" in m]

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -14,28 +13,11 @@ import torch
 from torch.nn import Parameter
 
 import weft
+from tests.frontend import step_changes
 
 
 def pair() -> tuple[Any, Any]:
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 2)).double()
-    for p in net.parameters():
-        p.grad = torch.randn_like(p)
-    return net, torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.1)
-
-
-def rate(net: Any, optimiser: Any) -> None:
-    optimiser.param_groups[0]["lr"] = 0.01
-
-
-def loaded(net: Any, optimiser: Any) -> None:
-    state = copy.deepcopy(optimiser.state_dict())
-    state["state"][0]["exp_avg"].mul_(2)
-    optimiser.load_state_dict(state)
-
-
-def without(net: Any, optimiser: Any) -> None:
-    net[0].weight.grad = None
+    return step_changes.pair(torch.optim.AdamW)
 
 
 def replaced(net: Any, optimiser: Any) -> None:
@@ -63,31 +45,10 @@ def shorter(net: Any, optimiser: Any) -> None:
     state["exp_avg"], state["exp_avg_sq"] = state["exp_avg"][:4], state["exp_avg_sq"][:4]
 
 
-def retyped(net: Any, optimiser: Any) -> None:
-    state = optimiser.state[net[0].bias]
-    net[0].bias.data = net[0].bias.data.float()
-    net[0].bias.grad = torch.ones(5)
-    state["exp_avg"], state["exp_avg_sq"] = torch.ones(5), torch.ones(5)
-
-
-def transposed(net: Any, optimiser: Any) -> None:
-    net[0].weight.grad = torch.arange(15).double().reshape(3, 5).t()
-
-
-def added(net: Any, optimiser: Any) -> None:
-    new = Parameter(torch.ones(7).double())
-    new.grad = torch.ones(7).double()
-    optimiser.add_param_group({"params": [new], "lr": 0.5})
-
-
 def shared(net: Any, optimiser: Any) -> None:
     """One tensor in two places."""
     state = optimiser.state[net[0].bias]
     state["exp_avg"] = net[0].bias.grad
-
-
-def overlapping(net: Any, optimiser: Any) -> None:
-    net[1].bias.grad = net[1].bias.detach()
 
 
 def unwatched(net: Any, optimiser: Any) -> None:
@@ -104,9 +65,9 @@ def swapped(net: Any, optimiser: Any) -> None:
 
 
 CHANGES = (
-    rate, loaded, without, replaced, values, resized, shorter, retyped, transposed, added, shared,
-    overlapping, unwatched, reordered, swapped,
-)  # fmt: skip
+    *step_changes.SEEN,
+    *(replaced, values, resized, shorter, shared, unwatched, reordered, swapped),
+)
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
@@ -166,7 +127,7 @@ def test_which_tensor_is_another_is_told(caplog: pytest.LogCaptureFixture) -> No
     step = weft.compile(lambda: optimiser.step())
     for _ in range(3):
         step()
-    transposed(net, optimiser)
+    step_changes.transposed(net, optimiser)
     with caplog.at_level(logging.INFO, logger="weft.frontend.python"):
         step()
     (said,) = [r.getMessage() for r in caplog.records if "compiled again" in r.getMessage()]

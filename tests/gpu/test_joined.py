@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,14 @@ from tests.gpu.corpus.schedules import lowerings
 from tests.gpu.opencl import opencl_device
 from tests.gpu.simulated_device import simulated
 from tests.gpu.test_programs import SIMULATOR
-from tests.tile.test_join_launches import MAPS, inputs_of, joined, same
+from tests.tile.test_join_launches import MAPS, inputs_of, joined
 from weft.config import config
 from weft.core.errors import WeftError
 from weft.core.passes import PassLog
 from weft.driver import compile_text
-from weft.interpret import kernels as kernel_interpret
+from weft.emit.rows import emit_rows
 from weft.interpret import nests as interpret
-from weft.levels import VERIFY, lower
+from weft.levels import lower
 from weft.options import Options
 from weft.runtime.cache import Cache
 from weft.runtime.nvrtc import compile_all
@@ -64,21 +65,6 @@ def check(f: Any) -> Any:
 def test_text(target: str, golden: Callable[[str, str], None]) -> None:
     text = compile_text(print_program(joined(MAPS)), Options(target)).ir("source")
     golden(f"gpu/joined_{target.partition(':')[0]}.txt", text)
-
-
-def test_every_level_has_rows() -> None:
-    made = joined(MAPS)
-    levels = lower(made, Options("cuda:sm_90a"), PassLog())
-    data = inputs_of(made)
-    wanted = interpret.run(made, data)
-    for level in ("loop", "tile", "kernel"):
-        program = levels.program(level)
-        VERIFY[level](program)
-        again = parse_program(print_program(program))
-        assert print_program(again) == print_program(program)
-        assert any(isinstance(s, Rows) for s in again.steps)
-        run = kernel_interpret.run if level == "kernel" else interpret.run
-        assert same(run(again, data), wanted)
 
 
 @SIMULATOR
@@ -195,3 +181,11 @@ def test_the_corpus_runs_rows() -> None:
         if one.target.arch == "sm_90a":
             for a, b in zip(player.run(one, given), function(*given), strict=True):
                 torch.testing.assert_close(a, b)
+
+
+def test_a_size_that_no_row_says_is_an_error() -> None:
+    step = next(s for s in joined(MAPS).steps if isinstance(s, Rows))
+    assert step.sizes
+    lost = replace(step, sizes=(), rows=tuple(replace(row, sizes=()) for row in step.rows))
+    with pytest.raises(WeftError, match="of which none says"):
+        emit_rows(lost, "k")

@@ -98,10 +98,10 @@ def test_maps_of_any_shapes_are_one_kernel(golden: Callable[[str, str], None]) -
     assert same(interpret.run(program, data), interpret.run(plain, data))
 
 
-@pytest.mark.parametrize("isa", ["cpu:plain", "cpu:avx2", "cpu:avx512"])
-def test_every_level_has_rows(isa: str) -> None:
+@pytest.mark.parametrize("target", ["cpu:plain", "cpu:avx2", "cpu:avx512", "cuda:sm_90a"])
+def test_every_level_has_rows(target: str) -> None:
     made = joined(MAPS)
-    levels = lower(made, Options(isa), PassLog())
+    levels = lower(made, Options(target), PassLog())
     data, runs = inputs_of(made), {"kernel": kernel_interpret.run}
     wanted = interpret.run(made, data)
     for level in ("loop", "tile", "kernel"):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
+from weft.core.errors import WeftError
 from weft.emit.gpu import GPUEmitter, Launch
 from weft.emit.languages import CUDA, Language
 from weft.emit.spelling import element
@@ -26,6 +27,10 @@ class RowsEmitter(GPUEmitter):
         super().__init__(step.kernel, symbol, language)
         if self.boxes.names:
             raise self.refusal("has rows, and boxes that a copy engine fills")
+        own: set[str] = {n.op.label for n in step.sizes}  # type: ignore[attr-defined]
+        if others := {*sizes_of(step.kernel)} - own:
+            told = f"kernel {step.name} has rows, of which none says {', '.join(sorted(others))}"
+            raise WeftError(f"{told}: a launch of rows takes no sizes of the program")
         self.step = step
         grid, sizes = math.prod(self.grid), [map(constant, row.sizes) for row in step.rows]
         numbers = [dict(zip(step.sizes, own, strict=True)) for own in sizes]
@@ -79,7 +84,7 @@ class RowsEmitter(GPUEmitter):
             return
         for buffer, names in self.operands.items():
             yield f"{space}{self.spelt.of(buffer.name)} = {names[begin]};"
-        used = {n.op.label for n in self.step.sizes} & {*sizes_of(self.kernel)}  # type: ignore[attr-defined]
+        used = {*sizes_of(self.kernel)}
         for size, number in zip(self.step.sizes, self.step.rows[begin].sizes, strict=True):
             if size.op.label in used:  # type: ignore[attr-defined]
                 yield f"{space}{self.variable(size.op.label)} = {number};"  # type: ignore[attr-defined]

@@ -125,25 +125,18 @@ class _Segments:
         at = apply("add", self.row, apply("multiply", self.block, constant(self.rows)))
         at = substitute((at,), {self.block: constant(0)})[0] if blocks == 1 else at
         entry = apply("add", apply("multiply", at, constant(usual)), self.turn)
+        shared, near = self.shared.items(), dict[Node, Node]()
+        for term, (which, _) in shared:
+            near[term] = _near(term.type.dtype, (which, self.column))
         again = bool(self.read(width))
-        near = {
-            t: _near(t.type.dtype, 2, (which, self.column)) for t, (which, _) in self.shared.items()
-        }
         for node in self.reads if again else []:
             buffer = op_of(node, Load).buffer
-            rank = buffer.type.rank
-            near[node] = _near(buffer.type.dtype, rank, node.args[:rank])
+            near[node] = _near(buffer.type.dtype, node.args[: buffer.type.rank])
         (value,) = substitute(substitute((self.value,), near), {self.entry: entry})
-        parts = [
-            (
-                self.entry,
-                self.entries,
-                -(-columns // TILE),
-                cast(make(Load(places), self.entry), i64),
-            )
-        ]
-        parts += [(self.entry, self.entries, columns, self.value)] if not again else []
-        for term, (which, each) in self.shared.items():
+        found = cast(make(Load(places), self.entry), i64)
+        parts = [(self.entry, self.entries, -(-columns // TILE), found)]
+        parts += [] if again else [(self.entry, self.entries, columns, self.value)]
+        for term, (which, each) in shared:
             (once,) = substitute((term,), {which: self.row})
             parts.append((self.row, self.entries // each, columns, once))
         outer = [(a, self.shape[d]) for d, a in self.outer.items()]
@@ -253,7 +246,7 @@ class _Segments:
         left = [self.value]
         while left:
             term = left.pop()
-            if term in met:
+            if term in met or self.entry not in free_variables(term):
                 continue
             met.add(term)
             which, each = self.shared_by(term)
@@ -315,9 +308,9 @@ class _Segments:
         return loop(self.row, self.rows, loop(self.column, width, *body))
 
 
-def _near(dtype: DType, rank: int, index: Sequence[Node]) -> Node:
+def _near(dtype: DType, index: Sequence[Node]) -> Node:
     """A load from a buffer as small as that it is in the cache."""
-    kind = TensorType(dtype, (*(1 for _ in range(rank - 1)), TILE))
+    kind = TensorType(dtype, (*(1 for _ in index[1:]), TILE))
     return make(Load(Buffer("near", kind, "local")), *index)
 
 

@@ -162,7 +162,8 @@ class _Sorting:
         if priced:
             mark = Store(places, (cast(enters, i64),), constant(0, self.counted))
             some = loop(self.element, end, mark, role="scan", first=block)
-            met = math.ceil(most * (1 + math.log(max(1, hint(n) / most))))  # that enter, of a row
+            few = hint(most)
+            met = math.ceil(few * (1 + math.log(max(1, hint(n) / few))))  # that enter, of a row
             rare = blocks(min(hint(n), met * PASSED), some), loop(self.element, met, insert)
             body = (blocks(n, least), *rare)
         clear = Store(keys, (entry,), worst), Store(places, (entry,), constant(0, self.counted))
