@@ -1029,13 +1029,13 @@ WEFT_W_FN wide WEFT_S(modified_bessel_i1)(wide x) {
                      WEFT_S(grown)(a, WEFT_S(i1_above)(a)));
     return WEFT_W(copysign)(y, x);
 }
-// of x <= 1; the logarithm is NaN below 0
+// of x <= 1; the logarithm is NaN below 0, where half of a subnormal x would be -0
 WEFT_W_FN wide WEFT_S(k0_below)(wide x) {
-    wide z = x * x / 4, ln = WEFT_W(log)(x / 2) + 0.5772156649015329;
+    wide z = x * x / 4, ln = WEFT_W(log)(x) - 0.11593151565841245;
     return WEFT_S(k0_near)(z) - ln * WEFT_S(i0_near)(z);
 }
 WEFT_W_FN wide WEFT_S(k1_below)(wide x) {
-    wide z = x * x / 4, ln = WEFT_W(log)(x / 2);
+    wide z = x * x / 4, ln = WEFT_W(log)(x) - 0.6931471805599453;
     wide y = 1 / x + x * (ln * WEFT_S(i1_near)(z) - WEFT_S(k1_near)(z));
     return WEFT_PICK(WEFT_EQ(x, 0), WEFT_INFINITE, y);
 }
