@@ -20,13 +20,17 @@ L2 = 1 << 20
 TARGET = CPUS["avx512"]
 
 
-def copy(rows: int, columns: int, width: int, strips_first: bool) -> Block:
-    """A copy of rows, a strip of `width` columns of all rows after the other, or of each row."""
+def copy(rows: int, columns: int, width: int, strips_first: bool, again: int = 1) -> Block:
+    """A copy of rows, a strip of `width` columns of all rows after the other, or of each row.
+
+    The rows of a strip are read `again` so many times before the next.
+    """
     x, y = (Buffer(n, TensorType(f32, (rows, columns))) for n in "xy")
     strip, row, column = axis("strip"), axis("row"), axis("column")
     at = row, apply("add", apply("multiply", strip, constant(width)), column)
     body: Block = (Store(y, at, make(Load(x), *at)),)
     order = [(strip, columns // width), (row, rows)][:: 1 if strips_first else -1]
+    order.insert(1, (axis("again"), again))
     for variable, extent in ((column, width), *order[::-1]):
         body = (For(variable, constant(0), constant(extent), body),)
     return body
@@ -49,6 +53,12 @@ def test_lines(rows: int, columns: int, width: int, strips_first: bool, lines: f
     assert lines_apart(body, L2) == pytest.approx(lines)
     priced = memory_ns(body, TARGET)
     assert (priced == pytest.approx(lines * TARGET.line_ns)) == (lines > 0)
+
+
+def test_rows_that_are_read_again_stay_in_the_cache() -> None:
+    """The gradient of a convolution's weight reads a channel's rows for each other channel."""
+    assert lines_apart(copy(1000, 256, 64, True, again=128), L2) == 0
+    assert lines_apart(copy(20000, 256, 64, True, again=3), L2) == 2 * 3 * 20000 * 4 * 4
 
 
 @pytest.mark.parametrize("columns,rows,segments", [(300, 5000, True), (128, 5000, True),

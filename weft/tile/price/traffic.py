@@ -89,7 +89,8 @@ def _pieces(buffer: Buffer, index: tuple[Node, ...], path: tuple[For, ...], cach
         last -= 1
     if None in steps or run not in steps[: max(0, last)] or not LINE <= run * size < PIECE:
         return 0.0
-    rows = prod(trips(s) for s in path[steps.index(run) + 1 : last + 1])
+    inside = slice(steps.index(run) + 1, last + 1)  # loops that a strip is read in, some again
+    rows = prod(trips(s) for s, step in zip(path[inside], steps[inside], strict=True) if step)
     lines = (run * size + LINE - size) / LINE if run * size % LINE else run * size / LINE
     return lines * prod(trips(s) for s in path[: last + 1]) if rows * lines * LINE > cache else 0.0
 
