@@ -35,7 +35,7 @@ DECOMPOSED = """
     std_mean.correction norm.Scalar logsumexp aminmax count_nonzero take dot mv addr diag_embed
     roll rot90 tril triu pixel_shuffle
     reflection_pad2d replication_pad2d pixel_unshuffle stack slice_backward select_backward
-    diagonal_backward linspace _safe_softmax _softmax_backward_data native_layer_norm_backward
+    diagonal_backward linspace _softmax_backward_data native_layer_norm_backward
     _log_softmax_backward_data native_group_norm_backward native_batch_norm_backward mse_loss
     mse_loss_backward smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward
     binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits

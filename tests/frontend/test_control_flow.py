@@ -10,7 +10,6 @@ import torch
 from torch._higher_order_ops.map import map as map_rows
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
-from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import weft
@@ -81,15 +80,3 @@ def test_bodies_are_compiled_for_later_sizes() -> None:
     for n in (4, 3, 2, 5):
         x = torch.rand(n)
         torch.testing.assert_close(f(x), loop(x))
-
-
-def test_bodies_that_are_transformed_run_in_eager() -> None:
-    """flex_attention maps its score over batches of numbers, which are no tensors in memory."""
-
-    def fn(q: torch.Tensor) -> Any:
-        return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + (i - j))
-
-    f = weft.compile(fn)
-    for n in (8, 9, 10):
-        q = torch.randn(1, 2, n, 16)
-        torch.testing.assert_close(f(q), fn(q))

@@ -121,7 +121,7 @@ CASES: dict[str, Case] = {
     ),
     "cond": Case(calls(conditional, lambda: (torch.ones(3),), lambda: (-torch.ones(3),)), "cond"),
     "flex_attention": Case(
-        calls(attention, lambda: (R(1, 2, 16, 8), R(1, 2, 16, 8), R(1, 2, 16, 8))), "flex_attention"
+        calls(attention, lambda: (R(1, 2, 16, 8), R(1, 2, 16, 8), R(1, 2, 16, 8)))
     ),
     "foreach in place": Case(calls(foreach, lambda: (R(3), R(3), torch.arange(2)))),
     "quantize_per_tensor": Case(calls(quantized, lambda: (R(3, 4),)), "quint8"),

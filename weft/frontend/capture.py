@@ -38,6 +38,7 @@ from weft.frontend.graph import CONSTANTS, Captured, Geometry, Leaf, Values, mod
 from weft.frontend.lines import innermost_line
 from weft.frontend.parts import FX
 from weft.frontend.scans import scan_op, scanned
+from weft.frontend.subgraphs import TRACED_INTO
 from weft.frontend.torch_level import type_of
 from weft.frontend.tracer import Tracer
 from weft.scalar.resize import sizes_of, with_sizes
@@ -191,6 +192,9 @@ class _Steps(torch.fx.Interpreter):
             return custom(self.tracer, partial(_Steps, tracer=self.tracer), *args, **kwargs)
         if n.target is scan_op:
             return scanned(self.tracer, *self.fetch_args_kwargs_from_env(n)[0])
+        if n.target in TRACED_INTO:
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            return TRACED_INTO[n.target](*args, **kwargs)
         if isinstance(n.target, HigherOrderOperator):
             raise CaptureError(f"{n.target} is an operator whose bodies alone are compiled")
         taken = [a for a in n.all_input_nodes if a in self.opaque] if self.opaque else []

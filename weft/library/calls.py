@@ -13,10 +13,11 @@ from typing import Any, cast
 import torch
 from torch.autograd.graph import increment_version
 
+import weft.library.attention  # pyright: ignore[reportUnusedImport]  # an operator
 import weft.library.ctc  # pyright: ignore[reportUnusedImport]  # an operator
-import weft.library.lstm  # pyright: ignore[reportUnusedImport]  # an operator  # pyright: ignore[reportUnusedImport]  # an operator
-import weft.library.philox  # pyright: ignore[reportUnusedImport]  # an operator  # pyright: ignore[reportUnusedImport]  # an operator
-import weft.library.recurrent  # pyright: ignore[reportUnusedImport]  # an operator  # noqa: F401  # pyright: ignore[reportUnusedImport]  # an operator
+import weft.library.lstm  # pyright: ignore[reportUnusedImport]  # an operator
+import weft.library.philox  # pyright: ignore[reportUnusedImport]  # an operator
+import weft.library.recurrent  # noqa: F401  # pyright: ignore[reportUnusedImport]  # an operator
 from weft.core.errors import UnsupportedOpError
 from weft.core.types import DTYPES
 

@@ -50,4 +50,11 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, *how: Any, scale: Any = None, **more: 
     return matmul(weights, v, finite=True) / divisor  # ATen leaves masked keys out
 
 
-ROWS: dict[str, Row] = rows("widened", {"scaled_dot_product_attention": sdpa})
+def weighted(weights: Tensor, values: Tensor) -> Tensor:
+    return matmul(weights, values, finite=True)
+
+
+ROWS: dict[str, Row] = {
+    **rows("widened", {"scaled_dot_product_attention": sdpa}),
+    "weft.weighted.default": Row(weighted, "widened"),
+}

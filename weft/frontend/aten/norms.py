@@ -3,15 +3,27 @@
 layer_norm(x) = (x - mean) * rsqrt(variance + eps) * weight + bias
 """
 
+import math
 from typing import Any
 
 import ml_dtypes
 
+from weft.core.types import DType
 from weft.frontend.aten.derivatives import steady
 from weft.frontend.aten.table import Row, namesakes, on_axis, rows
 from weft.scalar.monoid import MAX
-from weft.scalar.ops import rsqrt
-from weft.tensor.build import Extents, Tensor, mean, reduce, softmax, variance, widen
+from weft.scalar.ops import eq, exp, rsqrt, where
+from weft.tensor.build import (
+    Extents,
+    Tensor,
+    cast,
+    mean,
+    reduce,
+    softmax,
+    total,
+    variance,
+    widen,
+)
 
 Maybe = Tensor | None
 
@@ -49,10 +61,25 @@ def softmax_of(x: Tensor, axis: int, _: bool) -> Tensor:
     return softmax(x, axis, steady(reduce(MAX, x, (axis,), keep=True)))
 
 
+def safe_softmax_of(x: Tensor, axis: int, dtype: DType | None = None) -> Tensor:
+    """Zeros where all is minus infinity."""
+    x = widen(cast(x, dtype or x.dtype))
+    if x.rank == 0:
+        return where(eq(x, -math.inf), 0.0, x - x + 1)
+    top = steady(reduce(MAX, x, (axis,), keep=True))
+    top = where(eq(top, -math.inf), 0.0, top)
+    weights = exp(x - top)
+    sums = total(weights, (axis,), keep=True)
+    return weights * (1.0 / where(eq(sums, 0.0), 1.0, sums))
+
+
 NORMS = {
     "_softmax": on_axis(softmax_of),
     "native_layer_norm": layer_norm_all,
     "layer_norm": lambda *args: layer_norm_all(*args)[0],
 }
 
-ROWS: dict[str, Row] = {**rows("widened", NORMS), **rows("stored", namesakes(rms_norm))}
+ROWS: dict[str, Row] = {
+    **rows("widened", NORMS),
+    **rows("stored", {**namesakes(rms_norm), "_safe_softmax": on_axis(safe_softmax_of)}),
+}

@@ -1,0 +1,102 @@
+"""flex_attention is traced into: its functions of a score are fused with the products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._higher_order_ops.flex_attention import flex_attention as flex_operator
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.testing._internal.hop_db import hop_db
+
+import weft
+
+Tensor = torch.Tensor
+SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
+DOCUMENT = torch.arange(70) // 17
+
+
+def blocks(mask: Callable[..., Tensor], n: int = 70, m: int = 70) -> Any:
+    return create_block_mask(mask, None, None, n, m, device="cpu")
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "scaled": {"scale": 0.3},
+    "a captured tensor": {"score_mod": lambda s, b, h, i, j: s + (i - j) * SLOPES[h]},
+    "a function": {"score_mod": lambda s, b, h, i, j: 20 * torch.tanh(s / 20)},
+    "causal": {"block_mask": blocks(lambda b, h, i, j: i >= j)},
+    "a window": {"block_mask": blocks(lambda b, h, i, j: (i >= j) & (i - j < 9))},
+    "documents": {"block_mask": blocks(lambda b, h, i, j: DOCUMENT[i] == DOCUMENT[j])},
+    "rows masked whole": {"block_mask": blocks(lambda b, h, i, j: (i > 3) & (j < 60))},
+    "both": {
+        "score_mod": lambda s, b, h, i, j: s + b,
+        "block_mask": blocks(lambda b, h, i, j: i >= j),
+    },
+}
+
+
+def inputs(dtype: torch.dtype = torch.float32, heads: int = 4) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = (2, 4, 70, 16), (2, heads, 70, 16), (2, heads, 70, 8)
+    return [torch.randn(s, generator=generator).to(dtype) for s in shapes]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_it_is_one_program(name: str, dtype: torch.dtype) -> None:
+    def fn(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        return flex_attention(q, k, v, **CASES[name])
+
+    given = inputs(dtype)
+    f = weft.compile(fn, fallback="error")
+    got, exact = f(*given), fn(*(t.double() for t in given))
+    assert got.dtype == dtype and not f.report.externs and not f.reasons
+    tolerance = 2e-2 if dtype is torch.bfloat16 else 1e-5
+    torch.testing.assert_close(got.double(), exact, rtol=tolerance, atol=tolerance)
+
+
+def test_heads_share_keys_and_the_rest_is_given_too() -> None:
+    """The operator itself: outside it torch refuses, on CPUs, what its backward reads."""
+    mask = CASES["rows masked whole"]["block_mask"].as_tuple()
+
+    def fn(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        return flex_operator(q, k, v, lambda s, *_: s * 2, mask, 0.25, {})
+
+    given = inputs(heads=2)
+    for got, wanted in zip(weft.compile(fn, fallback="error")(*given), fn(*given), strict=True):
+        torch.testing.assert_close(got, wanted)
+
+
+def test_keys_that_a_mask_rules_out_are_not_read() -> None:
+    def fn(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        return flex_attention(q, k, v, block_mask=blocks(lambda b, h, i, j: i >= j, 1024, 1024))
+
+    given = [torch.randn(1, 2, 1024, 64) for _ in range(3)]
+    f = weft.compile(fn, fallback="error")
+    torch.testing.assert_close(f(*given), fn(*given), rtol=1e-4, atol=1e-5)
+    assert "for b0 in 0..a1 * 64 + 64 by" in f.ir("tile")
+
+
+def test_later_sizes() -> None:
+    def fn(q: Tensor) -> Any:
+        return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + (i - j))
+
+    f = weft.compile(fn, fallback="error")
+    for n in (8, 9, 10, 33):
+        q = torch.randn(1, 2, n, 16)
+        torch.testing.assert_close(f(q), fn(q))
+
+
+@pytest.mark.parametrize("op", [op for op in hop_db if op.name == "flex_attention_backward"],
+                         ids=lambda op: op.variant_test_name)  # fmt: skip
+def test_its_gradient_is_one_program(op: Any) -> None:
+    """That torch asks for on GPUs; on CPUs it makes none."""
+    for sample in op.sample_inputs("cpu", torch.float32, requires_grad=False):
+        f = weft.compile(op.op, fallback="error")
+        got = f(sample.input, *sample.args, **sample.kwargs)
+        wanted = op.op(sample.input, *sample.args, **sample.kwargs)
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+        assert not f.report.externs
