@@ -36,6 +36,31 @@ def test_columns_that_an_outer_sum_reads_are_not_skipped(total: bool) -> None:
     assert ("in 0..a0 * 32 + 32" in print_program(shorter)) != total
 
 
+def windowed(text: str, width: int) -> str:
+    """The program, where each row has the last `width` of its keys."""
+    for new, old, column in (("v10", "v1", "a5"), ("v12", "v3", "a6")):
+        last = f"{new} = lt(a0 * 32 + a4, {column} + {width})"
+        both = f"{new}_ = and({old}, {new})".replace("_", "0")
+        text = text.replace(
+            f"{old} = ge(a0 * 32 + a4, {column})\n",
+            f"{old} = ge(a0 * 32 + a4, {column})\n{' ' * 12}{last}\n{' ' * 12}{both}\n",
+        ).replace(f"where({old}, ", f"where({new}0, ")
+    return text
+
+
+@pytest.mark.parametrize("width", [1, 5, 33, 40, 200])
+def test_columns_before_a_window_are_skipped(width: int) -> None:
+    program: Program = parse_program(windowed(PROGRAMS["skip_masked"], width))
+    shorter = program.map_kernels("loop", lambda k: skip_masked(k, CPUS["avx512"]))
+    text, inputs = print_program(shorter), inputs_of(program)
+    if width == 200:
+        assert "in 0..a0 * 32 + 32" in text and "max(" not in text
+    else:
+        start = "a0 * 32" if width == 1 else f"max(a0 * 32 - {width - 1}, 0)"
+        assert text.count(f"in {start}..a0 * 32 + 32") == 4
+    close(interpret.run(shorter, inputs, widen=True), interpret.run(program, inputs, widen=True))
+
+
 def test_columns_of_products_with_any_number_are_not_skipped() -> None:
     """An infinite value gives NaN in all rows, also times 0: in eager, and so in each level."""
     text = PROGRAMS["skip_masked"].replace("finite add", "add")

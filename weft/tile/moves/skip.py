@@ -10,7 +10,11 @@ else is stored. Products with 0 are so in a `finite` fold alone, where 0 * x is 
 in ATen's attention. Where a program does the same by hand a later value may be infinite, and all
 rows then NaN: none is skipped.
 
+Columns before a start, which a window of the last 256 rules out, are skipped likewise: the loops
+begin at maximum(a0 * 64 - 256, 0).
+
 ruled_out(slack(a0 * 64 + a3 >= a4), (a4,), {a3: (0, 63)})       # a0 * 64 + 64
+ruled_out_before(slack(a3 - a4 < 9), a4, {a3: (0, 63)})           # -8
 """
 
 import math
@@ -24,7 +28,19 @@ from weft.scalar.blocks import accesses, locals_in, loops_in, map_loops, map_out
 from weft.scalar.index import simplify
 from weft.scalar.intervals import bounds
 from weft.scalar.nest import Block, For, Stmt
-from weft.scalar.ops import add, apply, axis, constant, floordiv, minimum, multiply, value_of
+from weft.scalar.ops import (
+    Axis,
+    add,
+    apply,
+    axis,
+    constant,
+    floordiv,
+    maximum,
+    minimum,
+    multiply,
+    subtract,
+    value_of,
+)
 from weft.scalar.reach import ranges_inside
 from weft.scalar.rules import VOCABULARY, fold
 from weft.scalar.updates import lifted
@@ -32,15 +48,16 @@ from weft.tile.analysis.access import Ranges, ranges_in
 from weft.tile.moves.partial import ending
 
 LONGEST = 1 << 40  # elements that no axis has
-BEYOND = axis("beyond")  # how far past the last column that is kept
+BEYOND = axis("beyond")  # how far past the last column that is kept, or before the first
 
 
 def skipped(block: Block, known: Ranges | None = None) -> Block:
     """The block with all blocks inside that have local buffers shortened, where that is right."""
     ranges = known or {}
     if any(isinstance(s, nest.Local) for s in block):
-        shorter = (c.shortened() for c in _candidates(block, ranges))
-        block = next((s for s in shorter if s is not None), block)
+        for kind in _End, _Start:
+            shorter = (c.shortened() for c in _candidates(block, ranges, kind))
+            block = next((s for s in shorter if s is not None), block)
     return map_loops(block, lambda s: replace(s, body=skipped(s.body, ranges_inside(s, ranges))))
 
 
@@ -54,58 +71,68 @@ def ruled_out(condition: Linear, columns: Collection[Node], rows: Ranges) -> Nod
     form, offset = condition
     if any(form.get(a) != -1 for a in columns):
         return None
-    rest = {a: k for a, k in form.items() if a not in columns}
-    most = {a: constant(int(bounds(a, rows)[k > 0])) for a, k in rest.items() if a in rows}
-    return substitute((from_linear(rest, offset + 1),), most)[0]
+    return _most({a: k for a, k in form.items() if a not in columns}, offset + 1, rows)
+
+
+def ruled_out_before(condition: Linear, column: Node, rows: Ranges) -> Node | None:
+    """The column before which a condition fails in all rows; None where it rules out none."""
+    form, offset = condition
+    if form.get(column) != 1:
+        return None
+    rest = _most({a: k for a, k in form.items() if a is not column}, offset, rows)
+    return apply(subtract, constant(0), rest)
+
+
+def _most(form: Mapping[Node, int], offset: int, rows: Ranges) -> Node:
+    """The form where the axes that count rows make most of it."""
+    most = {a: constant(int(bounds(a, rows)[k > 0])) for a, k in form.items() if a in rows}
+    return substitute((from_linear(form, offset),), most)[0]
 
 
 def halfway(block: Block, middle: Mapping[Node, Node] = {}) -> Block:
     """The block as its price sees it: a loop that ends at other axes, where these are halfway."""
 
     def one(loop: For) -> For:
-        hi = simplify(substitute((loop.hi,), dict(middle))[0], {})
-        half = apply(floordiv, apply(add, loop.lo, hi), constant(2))
+        lo, hi = (simplify(t, {}) for t in substitute((loop.lo, loop.hi), dict(middle)))
+        half = apply(floordiv, apply(add, lo, hi), constant(2))
         body = halfway(loop.body, {**middle, loop.axis: half})
-        return replace(loop, hi=loop.hi if nest.free_variables(loop.lo) else hi, body=body)
+        inner = isinstance(loop.lo.op, Axis)  # it runs over a block, and is as long in each
+        return replace(loop, body=body) if inner else replace(loop, lo=lo, hi=hi, body=body)
 
     return map_loops(block, one)
 
 
 @dataclass
 class _Columns:
-    """The columns of a block from `end` on, of the loop `first`."""
+    """The columns of a block, of the loop `first`, that lie beyond its bound."""
 
     block: Block
     ranges: Ranges
     inside: Ranges
     roots: dict[Node, For]
     first: For
-    end: Node
+    bound: Node
 
     def shortened(self) -> Block | None:
         """The block without them; None where that would change its meaning."""
         self.loops = self._related()
         sizes = {(f.lo, f.hi) for f in self.loops}
-        end = self._rounded()
-        if len(sizes) != 1 or value_of(end) is not None or not self._void():
+        self.width = math.lcm(*(f.step for f in self.loops))  # whole blocks alone are left out
+        bound = self.rounded()
+        if len(sizes) != 1 or value_of(bound) is not None or not self._void():
             return None
+        return map_outermost(self.block, lambda f: self.cut(f, bound) if f in self.loops else None)
 
-        def one(loop: For) -> For | None:
-            if loop not in self.loops:
-                return None
-            return replace(loop, hi=end, body=ending(loop, end))
+    def rounded(self) -> Node:
+        """The bound in whole blocks, inside the old ones; a literal where it may not be."""
+        raise NotImplementedError
 
-        return map_outermost(self.block, one)
+    def cut(self, loop: For, bound: Node) -> For:
+        raise NotImplementedError
 
-    def _rounded(self) -> Node:
-        """The end in whole blocks, all before the old one; a literal where some are not."""
-        if has_symbol(self.first.hi):  # there the last block may be a part of one
-            return simplify(apply(minimum, self.end, self.first.hi), self.ranges)
-        width = math.lcm(*(f.step for f in self.loops))
-        whole = apply(floordiv, apply(add, self.end, constant(width - 1)), constant(width))
-        end = simplify(apply(multiply, whole, constant(width)), self.ranges)
-        extent = self.first.extent
-        return end if extent is not None and bounds(end, self.ranges)[1] <= extent else constant(0)
+    def column_beyond(self) -> Node:
+        """A column that is left out, BEYOND of them past the bound."""
+        raise NotImplementedError
 
     def _related(self) -> list[For]:
         """The loops over those columns of the block's buffers; none where one is read elsewhere."""
@@ -123,11 +150,11 @@ class _Columns:
         return found
 
     def _void(self) -> bool:
-        """Whether the iterations from `end` on add nothing to a fold and store nothing read."""
-        past = apply(add, self.end, BEYOND)
+        """Whether the iterations beyond add nothing to a fold and store nothing read."""
+        past = self.column_beyond()
         columns = {a: past for a, loop in self.roots.items() if loop in self.loops}
         inner, own_buffers = locals_in(tuple(self.loops)), locals_in(self.block)
-        most = LONGEST if has_symbol(self.first.hi) else self.first.extent or 0
+        most = self.first.extent or LONGEST
         ranges = self.inside | {BEYOND: (0, most)}
         stored: dict[nest.Buffer, Node] = {}  # what the columns hold, where it is a literal
         folded: dict[Node, Node] = {}  # accumulators that are still what they start as
@@ -185,8 +212,53 @@ class _Columns:
         return True
 
 
-def _candidates(block: Block, ranges: Ranges) -> Iterator[_Columns]:
-    """Each condition by which columns from some end on are ruled out."""
+class _End(_Columns):
+    """Columns from a bound on."""
+
+    def rounded(self) -> Node:
+        if has_symbol(self.first.hi):  # there the last block may be a part of one
+            return simplify(apply(minimum, self.bound, self.first.hi), self.ranges)
+        whole = apply(
+            floordiv, apply(add, self.bound, constant(self.width - 1)), constant(self.width)
+        )
+        end = simplify(apply(multiply, whole, constant(self.width)), self.ranges)
+        extent = self.first.extent
+        return end if extent is not None and bounds(end, self.ranges)[1] <= extent else constant(0)
+
+    def cut(self, loop: For, bound: Node) -> For:
+        return replace(loop, hi=bound, body=ending(loop, bound))
+
+    def column_beyond(self) -> Node:
+        return apply(add, self.bound, BEYOND)
+
+    @staticmethod
+    def of(condition: Linear, column: Node, rows: Ranges) -> Node | None:
+        return ruled_out(condition, (column,), rows)
+
+
+class _Start(_Columns):
+    """Columns before a bound."""
+
+    def rounded(self) -> Node:
+        whole = apply(floordiv, self.bound, constant(self.width))
+        start = simplify(apply(multiply, whole, constant(self.width)), self.ranges)
+        left = simplify(apply(subtract, self.first.hi, start), self.ranges)
+        fits = value_of(self.first.lo) == 0 and bounds(left, self.ranges)[0] >= 0
+        return simplify(apply(maximum, start, constant(0)), self.ranges) if fits else constant(0)
+
+    def cut(self, loop: For, bound: Node) -> For:
+        return replace(loop, lo=bound)
+
+    def column_beyond(self) -> Node:
+        return apply(subtract, apply(subtract, self.bound, constant(1)), BEYOND)
+
+    of = staticmethod(ruled_out_before)
+
+
+def _candidates(
+    block: Block, ranges: Ranges, kind: type[_End] | type[_Start]
+) -> Iterator[_Columns]:
+    """Each condition by which columns are ruled out."""
     roots: dict[Node, For] = {}  # the outermost loop that each axis runs in blocks of
     for loop in loops_in(block):
         roots[loop.axis] = roots.get(loop.lo, loop)
@@ -194,9 +266,9 @@ def _candidates(block: Block, ranges: Ranges) -> Iterator[_Columns]:
     rows = {a: inside[a] for a in roots}
     for condition in filter(None, map(slack, nodes(block))):
         for column in (a for a in condition[0] if a in roots):
-            end = ruled_out(condition, (column,), rows)
-            if end is not None:
-                yield _Columns(block, ranges, inside, roots, roots[column], end)
+            bound = kind.of(condition, column, rows)
+            if bound is not None:
+                yield kind(block, ranges, inside, roots, roots[column], bound)
 
 
 def _zero(node: Node) -> Node | None:
