@@ -1,10 +1,10 @@
-"""A fixed part of `python -m tests.conformance.training`: each optimiser, and some modules."""
+"""A fixed part of `python -m tests.conformance.training`: each optimiser, some modules and hops."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.conformance import modules, optimisers
+from tests.conformance import higher_order, modules, optimisers
 
 OPTIMISERS = """Adadelta.foreach.weight_decay=0_1 Adafactor.forloop.weight_decay=0_1.maximize=True
 Adagrad.fused.groups Adam.foreach.weight_decay=0_1.amsgrad=True Adam.fused.step_lr
@@ -13,6 +13,9 @@ Muon.forloop.groups NAdam.foreach.groups RAdam.foreach RMSprop.foreach.tensor_lr
 SGD.differentiable.weight_decay=0_5 SGD.fused.tensor_lr SparseAdam.forloop""".split()
 MODULES = """nn.BatchNorm2d.1 nn.Bilinear.0 nn.ConvTranspose2d.0 nn.CTCLoss.0 nn.Embedding.0
 nn.LayerNorm.1 nn.GRU.0 nn.MultiLabelMarginLoss.6 nn.AdaptiveMaxPool2d.0""".split()
+HOPS = """invoke_subgraph.simple.gradients.0 map.nested.gradients.0 cond.simple.gradients.0
+scan.simple.gradients.0 while_loop.simple.results.0 auto_functionalize.simple.results.0
+flex_attention.simple.results.0""".split()
 STRICT = {"fallback": "error"}
 
 
@@ -24,6 +27,11 @@ def test_optimiser(name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_module(name: str) -> None:
     assert modules.run(modules.cases()[name], "weft", {"random": "eager"}) == ""
+
+
+@pytest.mark.parametrize("name", HOPS)
+def test_operator_of_functions(name: str) -> None:
+    assert higher_order.run(higher_order.cases()[name], "weft") == ""
 
 
 def test_a_wrong_step_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

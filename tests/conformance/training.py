@@ -1,4 +1,4 @@
-"""Runs all of optim_db and module_db through the backend: python -m tests.conformance.training.
+"""Runs all of optim_db, module_db and hop_db by the backend: python -m tests.conformance.training.
 
 What fails runs through Inductor as well: only what Inductor passes counts. Ends with 1 if any does.
 """
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.conformance import modules, optimisers
+from tests.conformance import higher_order, modules, optimisers
 
-KINDS: dict[str, Any] = {"optimisers": optimisers, "modules": modules}
+KINDS: dict[str, Any] = {"optimisers": optimisers, "modules": modules, "hops": higher_order}
 OPTIONS = {"random": "eager"}  # so that dropout is eager's
 
 
