@@ -23,6 +23,7 @@ from torch._dynamo.variables import dicts, higher_order_ops
 from torch._dynamo.variables.builder import VariableBuilder
 from torch._dynamo.variables.constant import ConstantVariable
 from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
+from torch._functorch._aot_autograd import utils
 from torch.fx.experimental.symbolic_shapes import guard_scalar
 from torch.fx.node import map_aggregate
 
@@ -304,8 +305,8 @@ def _ask_for_hooks_at_once() -> None:
     Dynamo compares ids of hooks in Python before each call, which takes 0.3 us.
     """
     name = "AUTOGRAD_SAVED_TENSORS_HOOKS"
-    plain, utils = getattr(GuardBuilder, name, None), torch._functorch._aot_autograd.utils
-    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    plain = getattr(GuardBuilder, name, None)
+    top = getattr(sys.modules["torch._C._autograd"], "_top_saved_tensors_default_hooks", None)
     inlineable = getattr(utils, "saved_tensors_hooks_are_inlineable", None)
     if plain is None or top is None or inlineable is None:
         return

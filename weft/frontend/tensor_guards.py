@@ -164,8 +164,10 @@ def _guard_at_once() -> None:
     whose values are all tensors, attributes that are tensors, and objects that are in two places.
     """
     kinds: Any = GuardBuilder, guards.CheckFunctionManager
-    plain = {name: getattr(GuardBuilder, name, None) for name in WAITING}
-    two, build = (getattr(*own, None) for own in ((kinds[0], PAIRS), (kinds[1], "build_guards")))
+    plain: dict[str, Any] = {name: getattr(GuardBuilder, name, None) for name in WAITING}
+    own = (kinds[0], PAIRS), (kinds[1], "build_guards")
+    others: list[Any] = [getattr(kind, name, None) for kind, name in own]
+    two, build = others
     if None in (*plain.values(), two, build) or not hasattr(ChainedSource, "_name_template"):
         return
 

@@ -4,7 +4,7 @@
      weft_runtime_table(items, NULL, NULL, NULL, NULL)                           // the pool below
 
    `items` is where in a tuple its items begin. Both tables come with weft_runtime_segment and
-   weft_runtime_program, which Python calls programs by.
+   weft_runtime_program, which Python calls programs by (weft_calls.c, which is read after this).
 
    With torch's OpenMP the threads are the ones torch itself runs on, so nothing is oversubscribed. */
 #include <dlfcn.h>
@@ -202,12 +202,27 @@ typedef struct {
     function(object *, PyTuple_New, (ptrdiff_t)) \
     function(ptrdiff_t, PyTuple_Size, (object *)) \
     function(int, PyTuple_SetItem, (object *, ptrdiff_t, object *)) \
+    function(object *, PyTuple_GetSlice, (object *, ptrdiff_t, ptrdiff_t)) \
+    function(object *, PyTuple_GetItem, (object *, ptrdiff_t)) \
+    function(object *, PyList_GetItem, (object *, ptrdiff_t)) \
+    function(int, PyList_SetItem, (object *, ptrdiff_t, object *)) \
     function(int, PyList_Append, (object *, object *)) \
+    function(object *, PyDict_GetItem, (object *, object *)) \
+    function(int, PyDict_SetItem, (object *, object *, object *)) \
+    function(char *, PyBytes_AsString, (object *)) \
+    function(void *, PyType_GetSlot, (object *, int)) \
+    function(object *, PyObject_GetItem, (object *, object *)) \
+    function(object *, PyObject_GetAttr, (object *, object *)) \
+    function(object *, PyObject_GenericGetAttr, (object *, object *)) \
+    function(object *, PyObject_CallOneArg, (object *, object *)) \
+    function(object *, PyObject_CallMethodObjArgs, (object *, object *, ...)) \
     function(object *, PyObject_Call, (object *, object *, object *)) \
     function(object *, PyObject_CallNoArgs, (object *)) \
     function(object *, PyObject_CallFunctionObjArgs, (object *, ...)) \
     function(int, PyObject_IsTrue, (object *)) \
     function(void, PyErr_Clear, (void)) \
+    function(void, PyErr_Fetch, (object **, object **, object **)) \
+    function(void, PyErr_Restore, (object *, object *, object *)) \
     function(void, PyErr_SetString, (object *, const char *)) \
     function(void, Py_IncRef, (object *)) \
     function(void, Py_DecRef, (object *)) \
@@ -225,22 +240,23 @@ static object *const *items(object *tuple) {
 
 typedef int (*segment)(void *addresses, object *const *inputs, object *const *fresh, int threads);
 
-/* A segment without Python's lock, where `self` is the address of its C function. */
+/* A segment, where `self` is the address of its C function: without Python's lock, unless it is so
+   brief that to let go of that takes longer. */
 static int run_segment(object *self, object *at, object *const *inputs, object *const *fresh,
-                       object *threads) {
+                       object *threads, int brief) {
     segment run = (segment)PyLong_AsVoidPtr(self);
     void *addresses = PyLong_AsVoidPtr(at);
     int team = (int)PyLong_AsLong(threads);
-    void *thread = PyEval_SaveThread();
+    void *thread = brief ? 0 : PyEval_SaveThread();
     int fault = run(addresses, inputs, fresh, team);
-    PyEval_RestoreThread(thread);
+    if (thread) PyEval_RestoreThread(thread);
     return fault;
 }
 
 /* segment(at, inputs, fresh, threads): its fault, or 0. A call by ctypes takes 400 ns more. */
 static object *call_segment(object *self, object *const *args, ptrdiff_t count) {
     (void)count;
-    return PyLong_FromLong(run_segment(self, args[0], items(args[1]), items(args[2]), args[3]));
+    return PyLong_FromLong(run_segment(self, args[0], items(args[1]), items(args[2]), args[3], 0));
 }
 
 /* A tuple of new tensors: each of a function and its arguments. */
@@ -275,7 +291,7 @@ static object *as_tuple(object *const *inputs, ptrdiff_t count) {
    input overlaps another one, which is asked where some lie elsewhere than in the frame's last
    call, and WROTE tells torch of what is written. */
 enum {
-    GENERAL, COUNT, PROFILING, POP, FRAMES, NEW, THREADS, RUN, ERROR, OUTPUTS, PLACE, APART,
+    GENERAL, COUNT, PROFILING, POP, FRAMES, NEW, THREADS, RUN, ERROR, BRIEF, OUTPUTS, PLACE, APART,
     WRITTEN, WROTE
 };
 
@@ -345,7 +361,8 @@ static object *call_program(object *self, object *const *inputs, ptrdiff_t count
     int apart = threads && writes ? lie_apart(own, frame, inputs, count, results) : 1;
     int done = threads && apart == 1;
     if (done) {
-        fault = run_segment(own[RUN], items(frame)[1], inputs, items(results), threads);
+        fault = run_segment(own[RUN], items(frame)[1], inputs, items(results), threads,
+                            PyLong_AsLong(own[BRIEF]));
         done = !fault && (!writes || tell_written(own, inputs));
     }
     if (apart == 1 && PyList_Append(own[FRAMES], frame)) done = 0; /* else it has bad addresses */
@@ -356,10 +373,6 @@ static object *call_program(object *self, object *const *inputs, ptrdiff_t count
     if (fault) raise_fault(own, fault);
     return apart ? 0 : call_general(own, inputs, count);
 }
-
-/* What PyCFunction_NewEx makes functions of. */
-WEFT_EXPORT const method weft_runtime_segment = {"segment", call_segment, METH_FASTCALL, 0};
-WEFT_EXPORT const method weft_runtime_program = {"program", call_program, METH_FASTCALL, 0};
 
 /* ---- the table programs are bound to ---- */
 
