@@ -19,7 +19,6 @@ enum {
     COMPILER, IS_COMPILING, FORWARD_AD, LEVEL, CALLBACK
 };
 static object *const *names;
-static object *none;
 typedef object *(*call_slot)(object *self, object *args, object *kwargs);
 static call_slot call_in_python;
 
@@ -154,7 +153,6 @@ WEFT_EXPORT int weft_runtime_quicken(object *type, ptrdiff_t words, object *give
         found = slots + i;
     }
     if (!found || general == call_compiled) return 0;
-    none = dlsym(dlopen(0, RTLD_LAZY), "_Py_NoneStruct");
     Py_IncRef(given);
     names = items(given);
     call_in_python = general;

@@ -231,7 +231,7 @@ typedef struct {
 #define DECLARE(result, name, arguments) static result(*name) arguments;
 #define FIND(result, name, arguments) name = (result(*) arguments)dlsym(python, #name);
 PYTHON(DECLARE)
-static object **type_error;
+static object **type_error, *none;
 static ptrdiff_t tuple_items; /* where in a tuple its items begin */
 
 static object *const *items(object *tuple) {
@@ -240,23 +240,24 @@ static object *const *items(object *tuple) {
 
 typedef int (*segment)(void *addresses, object *const *inputs, object *const *fresh, int threads);
 
-/* A segment, where `self` is the address of its C function: without Python's lock, unless it is so
-   brief that to let go of that takes longer. */
+/* A segment, where `self` is the address of its C function: without Python's lock, and by a team of
+   threads, unless it is so brief (no `threads`) that both take longer. */
 static int run_segment(object *self, object *at, object *const *inputs, object *const *fresh,
-                       object *threads, int brief) {
+                       object *threads) {
     segment run = (segment)PyLong_AsVoidPtr(self);
     void *addresses = PyLong_AsVoidPtr(at);
+    if (!threads) return run(addresses, inputs, fresh, 1);
     int team = (int)PyLong_AsLong(threads);
-    void *thread = brief ? 0 : PyEval_SaveThread();
+    void *thread = PyEval_SaveThread();
     int fault = run(addresses, inputs, fresh, team);
-    if (thread) PyEval_RestoreThread(thread);
+    PyEval_RestoreThread(thread);
     return fault;
 }
 
 /* segment(at, inputs, fresh, threads): its fault, or 0. A call by ctypes takes 400 ns more. */
 static object *call_segment(object *self, object *const *args, ptrdiff_t count) {
     (void)count;
-    return PyLong_FromLong(run_segment(self, args[0], items(args[1]), items(args[2]), args[3], 0));
+    return PyLong_FromLong(run_segment(self, args[0], items(args[1]), items(args[2]), args[3]));
 }
 
 /* A tuple of new tensors: each of a function and its arguments. */
@@ -286,12 +287,13 @@ static object *as_tuple(object *const *inputs, ptrdiff_t count) {
 }
 
 /* What a builtin is made of: `general` is the Python text of the call. POP takes a frame out of
-   FRAMES, of whose items the second is its address, and NEW makes one. A program that writes to
+   FRAMES, of whose items the second is its address, and NEW makes one. THREADS tells how many there
+   are, and is None where it is all too brief for that. A program that writes to
    its inputs at WRITTEN has two C functions for its segment, PLACE and RUN; APART tells whether no
    input overlaps another one, which is asked where some lie elsewhere than in the frame's last
    call, and WROTE tells torch of what is written. */
 enum {
-    GENERAL, COUNT, PROFILING, POP, FRAMES, NEW, THREADS, RUN, ERROR, BRIEF, OUTPUTS, PLACE, APART,
+    GENERAL, COUNT, PROFILING, POP, FRAMES, NEW, THREADS, RUN, ERROR, OUTPUTS, PLACE, APART,
     WRITTEN, WROTE
 };
 
@@ -356,13 +358,13 @@ static object *call_program(object *self, object *const *inputs, ptrdiff_t count
         if (!frame) return 0;
     }
     object *results = new_tensors(own[OUTPUTS]);
-    object *threads = results ? PyObject_CallNoArgs(own[THREADS]) : 0;
-    int writes = PyTuple_Size(self) > PLACE, fault = 0;
-    int apart = threads && writes ? lie_apart(own, frame, inputs, count, results) : 1;
-    int done = threads && apart == 1;
+    int brief = own[THREADS] == none, writes = PyTuple_Size(self) > PLACE, fault = 0;
+    object *threads = results && !brief ? PyObject_CallNoArgs(own[THREADS]) : 0;
+    int ready = results && (threads || brief);
+    int apart = ready && writes ? lie_apart(own, frame, inputs, count, results) : 1;
+    int done = ready && apart == 1;
     if (done) {
-        fault = run_segment(own[RUN], items(frame)[1], inputs, items(results), threads,
-                            PyLong_AsLong(own[BRIEF]));
+        fault = run_segment(own[RUN], items(frame)[1], inputs, items(results), threads);
         done = !fault && (!writes || tell_written(own, inputs));
     }
     if (apart == 1 && PyList_Append(own[FRAMES], frame)) done = 0; /* else it has bad addresses */
@@ -382,6 +384,7 @@ WEFT_EXPORT const weft_table *weft_runtime_table(ptrdiff_t items, void *parallel
     void *python = dlopen(0, RTLD_LAZY);
     PYTHON(FIND)
     type_error = dlsym(python, "PyExc_TypeError");
+    none = dlsym(python, "_Py_NoneStruct");
     tuple_items = items;
     omp_parallel = (void (*)(void (*)(void *), void *, unsigned, unsigned))parallel;
     omp_thread = (int (*)(void))thread_num;
