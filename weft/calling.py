@@ -25,15 +25,18 @@ from typing import Any, Protocol
 from weakref import finalize
 
 import torch
+from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from weft.core.errors import WeftError
 from weft.frontend.composites import in_transform, switched
 from weft.frontend.graph import Captured, Runner
+from weft.frontend.hot import Hot
 from weft.frontend.promises import made
-from weft.frontend.python import Frames, Hot
+from weft.frontend.python import Frames
 from weft.frontend.specialise import PREPARING, Prepared, Session
+from weft.runtime.threads import quicken
 
 
 class Backend(Protocol):
@@ -60,16 +63,20 @@ def compiled(fn: Any, build: Backend) -> Compiled:
 class Compilation:
     """A callable, what was compiled of it, and how the next call is likely to go."""
 
-    def __init__(self, fn: Callable[..., Any], build: Backend) -> None:
-        self.fn, self.build = fn, build
+    def __init__(
+        self, fn: Callable[..., Any], build: Backend, kind: type[Compiled] | None = None
+    ) -> None:
+        self.fn, self.build, self.kind = fn, build, kind
         self.session = build.session(getattr(fn, "__name__", type(fn).__name__))
         self.programs = self.session.programs  # what `build` returned, in order
         self.reasons = self.session.reasons  # why parts of the program run in eager
         self.frames = Frames(fn, self.session)
         self.hot: list[Hot] = []
         finalize(self, _part, self.hot).atexit = False  # else it takes the collector two rounds
-        self.last: Hot | None = None
-        self.next: Hot | None = None
+        # What is expected next, what came last, and a frame for the guards: weft_calls.c reads it.
+        no_keywords = dict[str, Any]()
+        frame = {"args": (), "kwargs": no_keywords, "fn": fn}
+        self.entry: list[Any] = [None, None, frame, fn, no_keywords]
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that is not the expected one: another that is known, or one for Dynamo."""
@@ -82,9 +89,9 @@ class Compilation:
 
     def follow(self, hot: Hot) -> Hot:
         """`hot` is called now, after the last one."""
-        if self.last is not None:
-            self.last.then = hot
-        self.last, self.next = hot, hot.then or hot
+        if self.entry[1] is not None:
+            self.entry[1].before(hot)
+        self.entry[:2] = hot.then or hot, hot
         return hot
 
     def through_dynamo(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -98,7 +105,9 @@ class Compilation:
             if self.frames.converted != before:
                 alive = [hot for hot in self.hot if hot.guards.cache_entry is not None]
                 self.hot[:] = alive + self.frames.learn()
-                self.last = self.next = None
+                self.entry[:2] = None, None
+                if self.kind is not None:
+                    quicken(self.kind, NAMES)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these arguments without a run, up to where Dynamo ends the first graph."""
@@ -120,7 +129,7 @@ class Compilation:
 def _part(calls: Sequence[Hot]) -> None:
     """Forget which call comes after which: calls in turn hold on to each other."""
     for hot in calls:
-        hot.then = None
+        hot.before(None)
 
 
 def ours(f: Compiled, name: str) -> Any:
@@ -137,26 +146,37 @@ def ours(f: Compiled, name: str) -> Any:
 
 
 OURS = ("prepare", "ir", "report", "programs", "reasons")
+# What weft_calls.c names and reads, in its order.
+NAMES = (
+    *("_weft_entry", "_weft", "call", "cache_entry", "args", "kwargs", (), dict[str, Any]()),
+    *(vars(torch.compiler), "_is_compiling_flag", vars(forward_ad), "_current_level"),
+    get_eval_frame_callback,
+)
 
 
 class Compiled:
-    """A compiled function: called as the function, and asked for `ir`, `report`, `reasons`."""
+    """A compiled function: called as the function, and asked for `ir`, `report`, `reasons`.
+
+    Where programs are C, so is the call of one that is known (`quicken`); `__call__` is what
+    Dynamo follows, and how others are called.
+    """
 
     _weft: Compilation
 
     def __init__(self, fn: Callable[..., Any], build: Backend) -> None:
         functools.update_wrapper(self, fn)
-        self.__dict__["_weft"] = Compilation(fn, build)
+        self.__dict__["_weft"] = weft = Compilation(fn, build, type(self))
+        self.__dict__["_weft_entry"] = weft.entry
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         weft = self._weft
         if is_compiling():  # inside somebody else's torch.compile
             return weft.fn(*args, **kwargs)
-        hot = weft.next
+        hot = weft.entry[0]
         if hot is not None and forward_ad._current_level < 0:
             frame = {"args": args, "kwargs": kwargs, "fn": weft.fn}
             if hot.guards.cache_entry is not None and hot.check(frame):  # hot.fits(frame), inline
-                weft.last, weft.next = hot, hot.then or hot
+                weft.entry[:2] = hot.then or hot, hot
                 return hot.run(*args, **kwargs)
         return weft.call(args, kwargs)
 
@@ -190,7 +210,8 @@ class CompiledModule(Compiled, torch.nn.Module):
     """
 
     def __init__(self, fn: torch.nn.Module, build: Backend) -> None:
-        self.__dict__["_weft"] = Compilation(fn, build)
+        self.__dict__["_weft"] = weft = Compilation(fn, build, type(self))
+        self.__dict__["_weft_entry"] = weft.entry
 
     def __getattr__(self, name: str) -> Any:
         weft = self.__dict__["_weft"]

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -64,7 +65,19 @@ def swapped(net: Any, optimiser: Any) -> None:
     state["exp_avg"], state["exp_avg_sq"] = state["exp_avg_sq"] ** 2, state["exp_avg"] ** 2
 
 
+def subclassed(net: Any, optimiser: Any) -> None:
+    """State that is no plain dict, with another key."""
+    state = optimiser.state[net[0].weight]
+    optimiser.state[net[0].weight] = OrderedDict(state, other=torch.ones(2))
+    state["exp_avg"].mul_(2)
+
+
+def longer(net: Any, optimiser: Any) -> None:
+    optimiser.state[net[0].weight]["other"] = torch.ones(2)
+
+
 CHANGES = (
+    *(subclassed, longer),
     *step_changes.SEEN,
     *(replaced, values, resized, shorter, shared, unwatched, reordered, swapped),
 )
@@ -132,6 +145,50 @@ def test_which_tensor_is_another_is_told(caplog: pytest.LogCaptureFixture) -> No
         step()
     (said,) = [r.getMessage() for r in caplog.records if "compiled again" in r.getMessage()]
     assert ".grad' stride mismatch at index 0. expected 3, actual 1" in said
+
+
+@pytest.mark.parametrize("change", (subclassed, longer, replaced, unwatched))
+def test_what_is_no_longer_so_is_told(change: Any, caplog: pytest.LogCaptureFixture) -> None:
+    said = {
+        subclassed: "type(", longer: "len(", replaced: " is list(dict.keys(",
+        unwatched: "requires_grad",
+    }  # fmt: skip
+    net, optimiser = pair()
+    step = weft.compile(lambda: optimiser.step())
+    for _ in range(3):
+        step()
+    change(net, optimiser)
+    with caplog.at_level(logging.INFO, logger="weft.frontend.python"):
+        step()
+    (told,) = [r.getMessage() for r in caplog.records if "compiled again" in r.getMessage()]
+    assert said[change] in told
+
+
+# --- hooks of saved tensors -----------------------------------------------------------------------
+
+
+class Same(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+
+def test_hooks_of_saved_tensors_are_seen() -> None:
+    """Those that a graph can have: it is compiled with them. Others the call itself runs."""
+    f = weft.compile(lambda x: (x * x).sum())
+    x = torch.ones(3, requires_grad=True)
+    for _ in range(2):
+        f(x).backward()
+    (hot,) = f._weft.hot
+    frame = {"args": (x,), "kwargs": {}, "fn": f._weft.fn}
+    graphs = [torch.fx.symbolic_trace(Same()) for _ in range(2)]
+    with torch.autograd.graph.saved_tensors_hooks(*graphs):
+        assert not hot.fits(frame)
+    seen: list[torch.Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t) or t, lambda t: t):
+        assert hot.fits(frame)
+        f(x).backward()
+    assert hot.fits(frame) and seen
+    torch.testing.assert_close(x.grad, torch.full((3,), 6.0))
 
 
 # --- one tensor in two places ---------------------------------------------------------------------

@@ -21,9 +21,8 @@ import logging
 import re
 import traceback
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet, finalize, ref
 
@@ -43,6 +42,7 @@ from weft.frontend.capture import Name
 from weft.frontend.composites import switched
 from weft.frontend.extents import is_symbolic
 from weft.frontend.first_steps import FirstSteps
+from weft.frontend.hot import NO_PLAN, Direct, Hot, direct, mostly
 from weft.frontend.lines import innermost_line
 from weft.frontend.loads import Check, handed_on, positions, sources, without_loads
 from weft.frontend.parts import FX
@@ -93,25 +93,6 @@ def guard_everything() -> None:
         setattr(dynamo.config, name, value)
 
 
-@dataclass(eq=False)
-class Hot:
-    """One compiled call: `check` is Dynamo's guards, `run` the code that Dynamo made.
-
-    `check` of a call for any size, unlike the `whole` one, now and then fails: one for just these
-    sizes is looked for. Each that passes is followed by a run.
-    `guards` knows whether something that it looks at is gone, and whether Dynamo was reset.
-    """
-
-    guards: Any
-    whole: Check
-    check: Check
-    run: Callable[..., Any]
-    then: Hot | None = None  # which one was right after it, the last time
-
-    def fits(self, frame: Mapping[str, Any]) -> bool:
-        return self.guards.cache_entry is not None and self.whole(frame)
-
-
 class _Keys:
     """The keys of dicts by number, for one call: Dynamo's code counts up to each of them."""
 
@@ -134,12 +115,6 @@ class _Keys:
                 self.known.clear()
 
         return forgetful
-
-
-def mostly(check: Check) -> Check:
-    """The check, but False once in 31 times."""
-    turns = itertools.cycle([False] + [True] * 30)  # an odd period, as calls often come in pairs
-    return lambda frame: next(turns) and check(frame)
 
 
 def callable_of_many(call: Callable[..., Any], code: types.CodeType) -> Callable[..., Any]:
@@ -224,9 +199,9 @@ class Frames:
             self.known.add(guards)
             made = self._alone(entry.code, guards.root.check, getattr(guards, "tensors", None))
             if made is not None:
-                check, run = made
+                check, run, plan = made
                 sized = not SIZES.keys().isdisjoint(entry.code.co_names)
-                found.append(Hot(guards, check, mostly(check) if sized else check, run))
+                found.append(Hot(guards, check, mostly(check) if sized else check, run, plan))
         return found
 
     def warn(self, frame: Any) -> None:
@@ -246,8 +221,8 @@ class Frames:
 
     def _alone(
         self, code: types.CodeType, check: Check, tensors: Tensors | None
-    ) -> tuple[Check, Callable[..., Any]] | None:
-        """The check, and the code as a function that calls our programs directly.
+    ) -> tuple[Check, Callable[..., Any], Direct] | None:
+        """The check, the code as a function that calls our programs directly, and as a plan.
 
         None where it needs Dynamo. Where the check finds all that the program reads, the code does
         not load it again.
@@ -264,7 +239,7 @@ class Frames:
             short = without_loads(code, name, len(places)) if places else None
             if short is not None:
                 check, call = handed_on(check, tensors, places, program.direct)
-                return check, self._function(short, {**scope, name: call})
+                return check, self._function(short, {**scope, name: call}), NO_PLAN
         keys = _Keys()
         utils = types.SimpleNamespace(**vars(dynamo.utils))
         vars(utils).update(SIZES, dict_keys_getitem=keys.at)
@@ -272,7 +247,9 @@ class Frames:
         scope = {**scope, **found}
         scope |= {name: utils for name in code.co_names if scope.get(name) is dynamo.utils}
         run = self._function(code, scope)
-        return check, keys.within(run) if "dict_keys_getitem" in code.co_names else run
+        run = keys.within(run) if "dict_keys_getitem" in code.co_names else run
+        plan = direct(code, *found.popitem(), scope) if len(found) == 1 else NO_PLAN
+        return check, run, plan
 
     def _function(self, code: types.CodeType, scope: dict[str, Any]) -> Callable[..., Any]:
         return types.FunctionType(code, scope, code.co_name, None, self.entry.__closure__)

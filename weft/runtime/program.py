@@ -37,6 +37,7 @@ from weft.runtime.toolchain import Toolchain
 
 # From what tells whether inputs overlap, and what is called where they do, to a builtin.
 Writing = Callable[[Callable[..., bool], Callable[..., Any]], Callable[..., Any]]
+BRIEF = 1024  # elements of a program that needs one thread, and keeps Python's lock
 _kept: WeakValueDictionary[tuple[Any, ...], torch.Tensor] = WeakValueDictionary()
 
 
@@ -162,7 +163,9 @@ class Program(Loaded):
         segment = ctypes.cast(self.library[name], ctypes.c_void_p).value
         count = max((b.index + 1 for b in spec.buffers if b.kind == "input"), default=0)
         own = [general, count, known["profiling"], frames.pop, frames, lambda: self.new_frame([])]
-        own += [known["threads"], segment, lambda fault: refuse(self.error(fault))]
+        brief = sum(b.span for b in spec.buffers if isinstance(b.span, int)) <= BRIEF
+        own += [None if brief else known["threads"], segment]
+        own += [lambda fault: refuse(self.error(fault))]
         outputs = [self.layout.buffers[name] for name in spec.outputs]
         new = [(known[empty_of(b)], (b.shape, b.strides, torch_dtype(b.dtype))) for b in outputs]
         return builtin("weft_runtime_program", (*own, tuple(new), *writes))

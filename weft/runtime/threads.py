@@ -9,6 +9,7 @@ import re
 import threading
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -18,6 +19,7 @@ from weft.runtime.toolchain import Toolchain
 SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_in_parallel")
 _tables: dict[bool, int] = {}
 _loaded: list[ctypes.CDLL] = []
+_quick: WeakSet[type] = WeakSet()  # classes whose instances are called by C
 _lock = threading.Lock()
 
 
@@ -31,8 +33,8 @@ def thread_table(tools: Toolchain, openmp: bool = True) -> int:
 
 def load_table(tools: Toolchain, symbols: tuple[int, ...] | None) -> int:
     """Build and load weft_runtime.c; its two uses get a copy each, for they differ in state."""
-    flavour = "pool" if symbols is None else "openmp"
-    text = f"/* {flavour} */\n" + (HEADERS / "weft_runtime.c").read_text()
+    parts = [(HEADERS / f"weft_{name}.c").read_text() for name in ("runtime", "calls")]
+    text = "\n".join((f"/* {'pool' if symbols is None else 'openmp'} */", *parts))
     library = ctypes.CDLL(str(tools.shared(text, {"weft_runtime": text}, {})[0]))
     _loaded.append(library)
     library.weft_runtime_table.restype = ctypes.c_void_p
@@ -45,6 +47,19 @@ def builtin(method: str, own: Any) -> Any:
     made = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     at = ctypes.cast(_loaded[0][method], ctypes.c_void_p)
     return made(("PyCFunction_NewEx", ctypes.pythonapi))(at, own, None)
+
+
+def quicken(kind: type, names: tuple[Any, ...]) -> None:
+    """Have instances of a class called by weft_calls.c, once that is loaded, instead of `__call__`.
+
+    Dynamo, and whoever asks for `__call__`, finds that in Python as before.
+    """
+    if _loaded and kind not in _quick:
+        _quick.add(kind)
+        words = kind.__class__.__basicsize__ // ctypes.sizeof(ctypes.c_void_p)
+        given = ctypes.py_object(kind), ctypes.c_ssize_t(words), ctypes.py_object(names)
+        make = ctypes.PYFUNCTYPE(ctypes.c_int, *map(type, given))
+        make(("weft_runtime_quicken", _loaded[0]))(*given)
 
 
 def openmp_symbols() -> tuple[int, ...] | None:

@@ -4,7 +4,7 @@
      weft_runtime_table(items, NULL, NULL, NULL, NULL)                           // the pool below
 
    `items` is where in a tuple its items begin. Both tables come with weft_runtime_segment and
-   weft_runtime_program, which Python calls programs by.
+   weft_runtime_program, which Python calls programs by (weft_calls.c, which is read after this).
 
    With torch's OpenMP the threads are the ones torch itself runs on, so nothing is oversubscribed. */
 #include <dlfcn.h>
@@ -202,12 +202,27 @@ typedef struct {
     function(object *, PyTuple_New, (ptrdiff_t)) \
     function(ptrdiff_t, PyTuple_Size, (object *)) \
     function(int, PyTuple_SetItem, (object *, ptrdiff_t, object *)) \
+    function(object *, PyTuple_GetSlice, (object *, ptrdiff_t, ptrdiff_t)) \
+    function(object *, PyTuple_GetItem, (object *, ptrdiff_t)) \
+    function(object *, PyList_GetItem, (object *, ptrdiff_t)) \
+    function(int, PyList_SetItem, (object *, ptrdiff_t, object *)) \
     function(int, PyList_Append, (object *, object *)) \
+    function(object *, PyDict_GetItem, (object *, object *)) \
+    function(int, PyDict_SetItem, (object *, object *, object *)) \
+    function(char *, PyBytes_AsString, (object *)) \
+    function(void *, PyType_GetSlot, (object *, int)) \
+    function(object *, PyObject_GetItem, (object *, object *)) \
+    function(object *, PyObject_GetAttr, (object *, object *)) \
+    function(object *, PyObject_GenericGetAttr, (object *, object *)) \
+    function(object *, PyObject_CallOneArg, (object *, object *)) \
+    function(object *, PyObject_CallMethodObjArgs, (object *, object *, ...)) \
     function(object *, PyObject_Call, (object *, object *, object *)) \
     function(object *, PyObject_CallNoArgs, (object *)) \
     function(object *, PyObject_CallFunctionObjArgs, (object *, ...)) \
     function(int, PyObject_IsTrue, (object *)) \
     function(void, PyErr_Clear, (void)) \
+    function(void, PyErr_Fetch, (object **, object **, object **)) \
+    function(void, PyErr_Restore, (object *, object *, object *)) \
     function(void, PyErr_SetString, (object *, const char *)) \
     function(void, Py_IncRef, (object *)) \
     function(void, Py_DecRef, (object *)) \
@@ -216,7 +231,7 @@ typedef struct {
 #define DECLARE(result, name, arguments) static result(*name) arguments;
 #define FIND(result, name, arguments) name = (result(*) arguments)dlsym(python, #name);
 PYTHON(DECLARE)
-static object **type_error;
+static object **type_error, *none;
 static ptrdiff_t tuple_items; /* where in a tuple its items begin */
 
 static object *const *items(object *tuple) {
@@ -225,11 +240,13 @@ static object *const *items(object *tuple) {
 
 typedef int (*segment)(void *addresses, object *const *inputs, object *const *fresh, int threads);
 
-/* A segment without Python's lock, where `self` is the address of its C function. */
+/* A segment, where `self` is the address of its C function: without Python's lock, and by a team of
+   threads, unless it is so brief (no `threads`) that both take longer. */
 static int run_segment(object *self, object *at, object *const *inputs, object *const *fresh,
                        object *threads) {
     segment run = (segment)PyLong_AsVoidPtr(self);
     void *addresses = PyLong_AsVoidPtr(at);
+    if (!threads) return run(addresses, inputs, fresh, 1);
     int team = (int)PyLong_AsLong(threads);
     void *thread = PyEval_SaveThread();
     int fault = run(addresses, inputs, fresh, team);
@@ -270,7 +287,8 @@ static object *as_tuple(object *const *inputs, ptrdiff_t count) {
 }
 
 /* What a builtin is made of: `general` is the Python text of the call. POP takes a frame out of
-   FRAMES, of whose items the second is its address, and NEW makes one. A program that writes to
+   FRAMES, of whose items the second is its address, and NEW makes one. THREADS tells how many there
+   are, and is None where it is all too brief for that. A program that writes to
    its inputs at WRITTEN has two C functions for its segment, PLACE and RUN; APART tells whether no
    input overlaps another one, which is asked where some lie elsewhere than in the frame's last
    call, and WROTE tells torch of what is written. */
@@ -340,10 +358,11 @@ static object *call_program(object *self, object *const *inputs, ptrdiff_t count
         if (!frame) return 0;
     }
     object *results = new_tensors(own[OUTPUTS]);
-    object *threads = results ? PyObject_CallNoArgs(own[THREADS]) : 0;
-    int writes = PyTuple_Size(self) > PLACE, fault = 0;
-    int apart = threads && writes ? lie_apart(own, frame, inputs, count, results) : 1;
-    int done = threads && apart == 1;
+    int brief = own[THREADS] == none, writes = PyTuple_Size(self) > PLACE, fault = 0;
+    object *threads = results && !brief ? PyObject_CallNoArgs(own[THREADS]) : 0;
+    int ready = results && (threads || brief);
+    int apart = ready && writes ? lie_apart(own, frame, inputs, count, results) : 1;
+    int done = ready && apart == 1;
     if (done) {
         fault = run_segment(own[RUN], items(frame)[1], inputs, items(results), threads);
         done = !fault && (!writes || tell_written(own, inputs));
@@ -357,10 +376,6 @@ static object *call_program(object *self, object *const *inputs, ptrdiff_t count
     return apart ? 0 : call_general(own, inputs, count);
 }
 
-/* What PyCFunction_NewEx makes functions of. */
-WEFT_EXPORT const method weft_runtime_segment = {"segment", call_segment, METH_FASTCALL, 0};
-WEFT_EXPORT const method weft_runtime_program = {"program", call_program, METH_FASTCALL, 0};
-
 /* ---- the table programs are bound to ---- */
 
 WEFT_EXPORT const weft_table *weft_runtime_table(ptrdiff_t items, void *parallel, void *thread_num,
@@ -369,6 +384,7 @@ WEFT_EXPORT const weft_table *weft_runtime_table(ptrdiff_t items, void *parallel
     void *python = dlopen(0, RTLD_LAZY);
     PYTHON(FIND)
     type_error = dlsym(python, "PyExc_TypeError");
+    none = dlsym(python, "_Py_NoneStruct");
     tuple_items = items;
     omp_parallel = (void (*)(void (*)(void *), void *, unsigned, unsigned))parallel;
     omp_thread = (int (*)(void))thread_num;
