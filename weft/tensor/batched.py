@@ -13,6 +13,7 @@ from weft.core.node import Node, Nodes, bottom_up, make
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import constant
 from weft.tensor.build import Tensor, squeeze
+from weft.tensor.layouts import Contiguous
 from weft.tensor.ops import (
     ALONE,
     Gather,
@@ -28,7 +29,7 @@ from weft.tensor.ops import (
 )
 from weft.tensor.rules_view import axes_of, viewed
 
-BATCHED = Gather | Index | Map | Reduce | Scalar | ALONE | View
+BATCHED = Contiguous | Gather | Index | Map | Reduce | Scalar | ALONE | View
 
 Value = tuple[Node, bool]  # a tensor, and whether it has the axis
 

@@ -22,6 +22,7 @@ from weft.scalar.monoid import MAX, SUM, Monoid
 from weft.scalar.ops import Function, apply, constant
 from weft.scalar.sizes import differ, is_short
 from weft.tensor import ops
+from weft.tensor.layouts import Contiguous
 from weft.tensor.ops import Shape, box, position, positions
 from weft.tensor.ragged import Runs
 from weft.tensor.rules_view import viewed
@@ -160,6 +161,11 @@ def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Output axis i is axis axes[i] of x."""
     shape = [x.shape[a] for a in axes]
     return view(x, shape, [position(list(axes).index(a)) for a in range(x.rank)])
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """The same in memory, where reading it there saves more than a copy takes."""
+    return Tensor(make(Contiguous(), x.node))
 
 
 def transpose(x: Tensor, a: int = -2, b: int = -1) -> Tensor:
