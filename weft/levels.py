@@ -36,6 +36,7 @@ from weft.tensor import verify as tensor_verify
 from weft.tensor.alike import Prices
 from weft.tensor.fuse import partition
 from weft.tensor.groups import Group
+from weft.tensor.layouts import without_layouts
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.recurrences import split_recurrences
 from weft.tensor.rules import simplify
@@ -182,7 +183,7 @@ def steps_on_tensors(
     known: Known,
 ) -> Passes:
     """The passes of the tensor level, each with its name; of programs that `start` there, few."""
-    plain = as_scatters if isinstance(target, GPU) else lambda graph: graph
+    plain = plain_on_gpu if isinstance(target, GPU) else lambda graph: graph
     repeats = isinstance(target, CPU)
     split = ("002_split_recurrences", lambda g: split_recurrences(plain(g), repeats=repeats))
     if start == "tensor":
@@ -197,6 +198,10 @@ def steps_on_tensors(
         ("006_join_slices", join_slices),
     )
     return (*steps, ("007_pair_bf16", pair_bf16)) if target.pairs else steps
+
+
+def plain_on_gpu(graph: Graph) -> Graph:
+    return as_scatters(without_layouts(graph))
 
 
 def groups_of(

@@ -99,3 +99,14 @@ def test_what_eager_refuses(name: str) -> None:
         REFUSED[name]()
     with pytest.raises((WeftError, IndexError)):
         weft.compile(REFUSED[name], fallback="error")()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_polygamma_at_poles_and_at_infinity(n: int) -> None:
+    """Infinite at poles, where torch's first one is large; the first one is 0 at infinity."""
+    poles = torch.tensor([-2.0, -1.0, 0.0, -0.0], dtype=torch.float64)
+    f = weft.compile(lambda x: torch.special.polygamma(n, x))
+    assert torch.equal(f(poles), torch.full_like(poles, math.inf if n % 2 else -math.inf))
+    ends = torch.tensor([math.inf, -math.inf, math.nan, 0.5], dtype=torch.float64)
+    wanted = torch.special.polygamma(n, ends)
+    torch.testing.assert_close(f(ends), wanted, equal_nan=True, rtol=1e-9, atol=0)

@@ -26,6 +26,12 @@ input x: f32[9,3]
 y = runs{sum, axis=0}(base, starts, x): f32[5,3]
 output y
 """
+NUMBERS = """
+program tensor numbers
+input starts: i64[6]
+y = run_of{extent=9}(starts): i32[9]
+output y
+"""
 STARTS = [0, 4, 4, 5, 9, 9], [2, 3, 3, 3, 3, 8]
 
 
@@ -150,3 +156,40 @@ def test_on_a_gpu_they_are_scatters() -> None:
     g = weft.compile(f, fallback="error", target="cuda:sm_90a", simulate=True)
     torch.testing.assert_close(g(x, lengths), f(x, lengths))
     assert "runs" not in g.ir("tensor")
+
+
+@pytest.mark.parametrize("starts", [*STARTS, [0] * 6, [9] * 6, [1, 1, 1, 1, 1, 2]])
+def test_the_run_of_each_element(starts: Any) -> None:
+    graph = parse_program(NUMBERS)
+    verify(graph)
+    assert print_program(parse_program(print_program(graph))) == print_program(graph)
+    inside = [[i for i in range(5) if starts[i] <= k < starts[i + 1]] for k in range(9)]
+    wanted = [found[0] if found else 5 for found in inside]
+    for run in (
+        lambda given: evaluate(graph, given),
+        lambda given: interpret.run(lower(graph, [tuple(graph.outputs)]), given),
+        lambda given: evaluate(as_scatters(graph), given),
+    ):
+        assert run([np.array(starts)])[0].tolist() == wanted
+        for wrong in ([0, 4, 3, 5, 9, 9], [0, 4, 4, 5, 9, 10], [-1, 4, 4, 5, 9, 9]):
+            with pytest.raises(IndexOutOfRange):
+                run([np.array(wrong)])
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+@pytest.mark.parametrize("by", ["lengths", "offsets"])
+def test_gradients_of_segments_on_every_level(reduce: str, by: str) -> None:
+    """Elements before the first offset, and behind the last, are of no segment.
+
+    Without ties: of these torch's shares a gradient only where it is positive.
+    """
+    torch.manual_seed(0)
+    given = torch.tensor([20, 0, 17, 3]) if by == "lengths" else torch.tensor([2, 20, 20, 37])
+    x = (torch.randperm(40) - 19).double().requires_grad_()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.segment_reduce(x, reduce, unsafe=True, **{by: given}).nan_to_num().square()
+
+    (wanted,) = torch.autograd.grad(f(x).sum(), x)
+    (found,) = torch.autograd.grad(weft.compile(f)(x).sum(), x)
+    torch.testing.assert_close(found, wanted)

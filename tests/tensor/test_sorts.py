@@ -191,7 +191,27 @@ def test_the_first_of_many(dtype: torch.dtype, descending: bool) -> None:
         assert torch.equal(got[1], want[1][:, :MANY])
 
 
-@pytest.mark.parametrize(("shape", "dim"), [((400,), 0), ((150, 4), 0), ((2, 200, 3), 1)])
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8])
+def test_the_first_of_so_many_that_blocks_are_left_out(
+    dtype: torch.dtype, descending: bool
+) -> None:
+    """The last block is padded with what is as far back as the farthest element."""
+    torch.manual_seed(0)
+    x = values(dtype, 2, 64 * MANY + 13)
+    ends = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    worst = -INF if descending and dtype.is_floating_point else ends.min if descending else ends.max
+    few = torch.where(torch.rand(x.shape) < 0.002, x, worst)
+    f = weft.compile(lambda x: x.topk(MANY, -1, descending), fallback="error")
+    for given in (x, few, torch.full_like(x, worst), torch.rand(x.shape).mul(200).to(dtype)):
+        got, want = f(given), both(descending)(given)
+        assert exact(got[0], want[0][:, :MANY])
+        assert torch.equal(got[1], want[1][:, :MANY])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((400,), 0), ((5000, 3), 0), ((150, 4), 0), ((2, 200, 3), 1)]
+)
 def test_the_first_of_many_along_any_axis(shape: tuple[int, ...], dim: int) -> None:
     x = torch.where(torch.rand(shape) < 0.7, torch.nan, torch.randn(shape))
     got = weft.compile(lambda x: x.topk(MANY, dim), fallback="error")(x)

@@ -13,14 +13,18 @@ from weft.core.node import Node, Nodes, bottom_up, make
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import constant
 from weft.tensor.build import Tensor, squeeze
+from weft.tensor.layouts import Contiguous
 from weft.tensor.ops import (
-    ALONE,
     Gather,
     Index,
     Map,
     Reduce,
     Scalar,
+    Scan,
+    Scatter,
+    Select,
     Shape,
+    Sort,
     View,
     moved,
     position,
@@ -28,7 +32,8 @@ from weft.tensor.ops import (
 )
 from weft.tensor.rules_view import axes_of, viewed
 
-BATCHED = Gather | Index | Map | Reduce | Scalar | ALONE | View
+ALONG = Scan | Scatter | Select | Sort
+BATCHED = ALONG | Contiguous | Gather | Index | Map | Reduce | Scalar | View
 
 Value = tuple[Node, bool]  # a tensor, and whether it has the axis
 
@@ -111,4 +116,4 @@ def _further(op: Any) -> Any:
         return replace(op, axes=axes, rest=(0, *rest))
     if isinstance(op, Reduce):
         return replace(op, axes=tuple(a + 1 for a in op.axes))
-    return replace(op, axis=op.axis + 1) if isinstance(op, ALONE) else op
+    return replace(op, axis=op.axis + 1) if isinstance(op, ALONG) else op

@@ -22,8 +22,9 @@ from weft.scalar.monoid import MAX, SUM, Monoid
 from weft.scalar.ops import Function, apply, constant
 from weft.scalar.sizes import differ, is_short
 from weft.tensor import ops
+from weft.tensor.layouts import Contiguous
 from weft.tensor.ops import Shape, box, position, positions
-from weft.tensor.ragged import Runs
+from weft.tensor.ragged import RunOf, Runs
 from weft.tensor.rules_view import viewed
 
 Number = int | float | bool
@@ -162,6 +163,11 @@ def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
     return view(x, shape, [position(list(axes).index(a)) for a in range(x.rank)])
 
 
+def contiguous(x: Tensor) -> Tensor:
+    """The same in memory, where reading it there saves more than a copy takes."""
+    return Tensor(make(Contiguous(), x.node))
+
+
 def transpose(x: Tensor, a: int = -2, b: int = -1) -> Tensor:
     axes = list(range(x.rank))
     axes[a], axes[b] = axes[b], axes[a]
@@ -280,6 +286,11 @@ def scatter(
 def runs(monoid: Monoid, base: Tensor, axis: int, starts: Tensor, x: Tensor) -> Tensor:
     """Each row of the base with the elements of x from its start to the next one."""
     return Tensor(make(Runs(monoid, axis), base.node, cast(starts, i64).node, x.node))
+
+
+def run_of(starts: Tensor, extent: int) -> Tensor:
+    """The run of each of so many elements, i64; those of none have the count of runs."""
+    return cast(Tensor(make(RunOf(extent), cast(starts, i64).node)), i64)
 
 
 def winners(shape: Shape, axis: int, index: Tensor, beyond: int = 0) -> Tensor:

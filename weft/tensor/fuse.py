@@ -14,12 +14,15 @@ from itertools import islice
 from operator import or_
 
 from weft.core.node import Graph, Node
+from weft.core.types import i32, i64
 from weft.scalar.choices import Chooser
+from weft.scalar.ops import CASTS
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tensor import ops
 from weft.tensor.alike import Prices
 from weft.tensor.groups import NEVER, Groups, Kernel, Price, Segments, place, weight
+from weft.tensor.layouts import Contiguous
 from weft.tensor.lower import Group, root_shape
 from weft.tensor.recomputed import recomputes, store_recomputed
 from weft.tensor.recurrence import CALLS
@@ -219,13 +222,16 @@ def store_initially(groups: Groups, fuse: str) -> None:
 
 def _starts_stored(node: Node, users: list[Node], fuse: str, long: bool) -> bool:
     """Whether a tensor starts with a buffer; `long`: inlined, it would make a long kernel."""
+    if isinstance(node.op, Contiguous):
+        return True
     if not isinstance(node.op, ops.Map | ops.Reduce | ops.Gather):
         return False
-    if _is_contraction(node, users) or _is_generated(node):
+    if _is_contraction(node, users) or _is_generated(node) or _is_widened(node):
         return False
     if not node.type.rank:
         return long
     direct = len(users) == 1 and isinstance(users[0].op, ops.Map | ops.Reduce)
+    direct = direct and not _is_widened(users[0])  # which reads this in place of having a buffer
     return long or fuse == "none" or isinstance(node.op, ops.Reduce) or not direct
 
 
@@ -238,6 +244,12 @@ def _is_same_run(a: Node, b: Node) -> bool:
 def _is_contraction(node: Node, users: list[Node]) -> bool:
     """Whether the node is a contraction's product: larger than its sources, read by reductions."""
     return ops.is_expansion(node) and all(isinstance(u.op, ops.Reduce) for u in users)
+
+
+def _is_widened(node: Node) -> bool:
+    """Whether a map casts integers to wider ones: a buffer of what it casts is smaller."""
+    widens = isinstance(node.op, ops.Map) and node.op.function is CASTS[i64]
+    return widens and node.args[0].type.dtype is i32
 
 
 def _is_generated(node: Node) -> bool:

@@ -21,6 +21,7 @@ from weft.scalar import monoid as m
 from weft.tensor import ops
 from weft.tensor.build import Tensor, broadcast, full, iota, scatter, total, unsqueeze
 from weft.tensor.folds import reduce_back, scan_back
+from weft.tensor.layouts import Contiguous
 from weft.tensor.marks import Cotangent, Custom, Stop, Variable, plain
 from weft.tensor.ops import (
     Extern,
@@ -199,6 +200,7 @@ ROWS: dict[type[Op], Row] = {
     Gather: lambda node, g: (gather_rows_back(node, g), *(None for _ in node.args[1:])),
     Scatter: _scatter,
     Runs: _runs,
+    Contiguous: lambda node, g: (g,),
     Extern: _extern,
     Sort: _sort,
     Variable: lambda node, g: (g,),

@@ -9,6 +9,7 @@ from weft.core.types import i32, i64
 from weft.scalar.intervals import INTERVALS, UNKNOWN, Interval, bounds
 from weft.scalar.ops import CASTS
 from weft.tensor.ops import Index, Map, Scalar, View, box
+from weft.tensor.ragged import RunOf
 
 WORDS = {i32: (-(1 << 31), (1 << 31) - 1), i64: UNKNOWN}
 
@@ -37,6 +38,8 @@ def _limits(node: Node, memo: dict[Node, Interval]) -> Interval:
         return op.value, op.value
     if isinstance(op, Index) and node.type.dtype is i64:
         return bounds(op.term, box(op.shape))
+    if isinstance(op, RunOf):
+        return 0, node.args[0].type.shape[0] - 1
     if isinstance(op, View):
         (low, high), fill = parts[0], op.fill
         return (low, high) if op.valid is None else (min(low, fill), max(high, fill))

@@ -35,10 +35,10 @@ from weft.tensor.ops import (
     positions,
 )
 from weft.tensor.places import by_winners
-from weft.tensor.ragged import Runs
+from weft.tensor.ragged import RunOf, Runs
 from weft.tensor.recurrence import Recurrence
 from weft.tensor.repeats import Repeating, parts_of
-from weft.tensor.runs import folds
+from weft.tensor.runs import fills, folds
 from weft.tensor.scatters import Tables, by_table, one_table
 from weft.tensor.segments import by_segments
 from weft.tensor.selection import selections
@@ -130,6 +130,8 @@ def lower_group(
         return selections(outputs[0], buffers, written[outputs[0]])["digits"]
     if isinstance(op, Runs):
         return folds(outputs[0], buffers, written[outputs[0]])
+    if isinstance(op, RunOf):
+        return fills(outputs[0], buffers, written[outputs[0]])
     if isinstance(op, Scan):
         return _lower_scan(outputs, op, buffers, written)
     if isinstance(op, Scatter):

@@ -18,7 +18,7 @@ from weft.scalar.intervals import Interval
 from weft.scalar.monoid import Monoid
 from weft.scalar.ops import Constant, Function, axis, checked_index, evaluate_term
 from weft.scalar.sizes import differ, hint
-from weft.tensor.ragged import Runs
+from weft.tensor.ragged import RunOf, Runs
 
 Shape = tuple[int, ...]
 
@@ -347,7 +347,7 @@ class Select(Op):
         return np.argmax(same, self.axis, keepdims=True).astype(np.int64)
 
 
-ALONE = Scan | Scatter | Runs | Sort | Select  # each has nests of its own
+ALONE = Scan | Scatter | Runs | RunOf | Sort | Select  # each has nests of its own
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,24 @@
-"""Runs as nests, and as scatters where no loop goes from one loaded place to another.
+"""Runs as nests, and as scatters and searches where no loop goes from one loaded place to another.
 
 nest = folds(node, buffers, out)     # for each row, and each column, a fold of its run in registers
+nest = fills(node, buffers, out)     # each run is a loop that stores its number
 graph = as_scatters(graph)           # each element goes to the row that began last before it
 """
 
 from dataclasses import replace
 
-from weft.core.node import Graph, Node, op_of
-from weft.core.types import i64
+from weft.core.node import Graph, Node, make, op_of, substitute
+from weft.core.types import i32, i64
 from weft.scalar.monoid import SUM
-from weft.scalar.nest import Block, Buffer, Fold, Store, Update
-from weft.scalar.ops import apply, axis, checked_index, constant
+from weft.scalar.nest import Block, Buffer, Fold, For, Store, Update
+from weft.scalar.ops import apply, axis, cast, checked_index, constant, minimum, where
 from weft.scalar.sizes import hint
 from weft.scalar.structure import renumber
-from weft.tensor.build import Tensor, broadcast_in, full, pad, scan, scatter, slice_
+from weft.tensor.build import Tensor, broadcast_in, full, iota, pad, scan, scatter, slice_
+from weft.tensor.build import cast as cast_tensor
 from weft.tensor.nests import around, loop
-from weft.tensor.ops import box
-from weft.tensor.ragged import Runs
+from weft.tensor.ops import Gather, box
+from weft.tensor.ragged import RunOf, Runs
 from weft.tensor.sorts import Buffers
 from weft.tensor.terms import Terms, stored
 
@@ -27,11 +29,9 @@ def folds(node: Node, buffers: Buffers, out: Buffer) -> Block:
     shape, n = node.type.shape, x.type.shape[op.axis]
     ranges = box(shape, "o")
     index, turn = tuple(ranges), axis("turn")
-    row, one = index[op.axis], constant(1)
+    row = index[op.axis]
     terms = Terms(buffers, {**ranges, turn: (0, n - 1)})
-    end = terms.of(starts, (apply("add", row, one),))
-    end = apply(checked_index, end, constant(n + 1))
-    lo = apply(checked_index, terms.of(starts, (row,)), apply("add", end, one))
+    lo, end = _ends(terms, starts, row, n)
     value = terms.of(x, tuple(turn if a is row else a for a in index))
     fold = Fold(("acc0",), op.monoid, op.monoid.carriers((value.type.dtype,)))
     hi = apply("minimum", end, apply("add", lo, constant(n)))
@@ -40,6 +40,46 @@ def folds(node: Node, buffers: Buffers, out: Buffer) -> Block:
     (both,) = op.monoid.combine((terms.of(base, index),), fold.accs)
     store = Store(out, index, stored(both, node.type.dtype))
     return renumber(around([*zip(index, shape, strict=True)], (sums, store)))
+
+
+def fills(node: Node, buffers: Buffers, out: Buffer) -> Block:
+    """The nest that stores each run's number, and the count of runs before and behind them."""
+    (starts,), (n,) = node.args, node.type.shape
+    count, row, turn = starts.type.shape[0] - 1, axis("row"), axis("turn")
+    terms = Terms(buffers, {row: (0, count - 1), turn: (0, n - 1)})
+
+    def fill(first: Node, last: Node, value: Node) -> For:
+        stop = apply("minimum", last, constant(n))
+        return loop(turn, stop, Store(out, (turn,), cast(value, i32)), first=first)
+
+    lo, end = _ends(terms, starts, row, n)
+    own = fill(lo, apply("minimum", end, apply("add", lo, constant(n))), row)
+    own = replace(own, usual=max(1, -(-hint(n) // count)))
+    first, last = (substitute((e,), {row: constant(r)})[0] for e, r in ((lo, 0), (end, count - 1)))
+    sides = fill(constant(0), first, constant(count)), fill(last, constant(n), constant(count))
+    return renumber((*sides, loop(row, count, own)))
+
+
+def _ends(terms: Terms, starts: Node, row: Node, n: int) -> tuple[Node, Node]:
+    """Where the run of a row begins and ends, both checked."""
+    one = constant(1)
+    end = apply(checked_index, terms.of(starts, (apply("add", row, one),)), constant(n + 1))
+    return apply(checked_index, terms.of(starts, (row,)), apply("add", end, one)), end
+
+
+def as_search(node: Node) -> Tensor:
+    """The same by halves: how many runs begin up to each element, less one."""
+    starts, (n,) = Tensor(node.args[0]), node.type.shape
+    count = starts.shape[0] - 1
+    starts = checked_index(starts, pad(slice_(starts, 0, 1, count), [(0, 1)], n) + 1)
+    at, before = iota((n,), 0), full((n,), 0, i64)  # starts that are not beyond
+    for bit in reversed(range((count + 1).bit_length())):
+        more = before + (1 << bit)
+        inner = minimum(more, count + 1) - 1
+        found = Tensor(make(Gather((0,)), starts.node, inner.node))
+        before = where((more <= count + 1) & (found <= at), more, before)
+    of = before - 1
+    return cast_tensor(where(of < 0, count, of), i32)
 
 
 def as_scatter(node: Node) -> Tensor:
@@ -56,4 +96,9 @@ def as_scatter(node: Node) -> Tensor:
 
 
 def as_scatters(graph: Graph) -> Graph:
-    return graph.rewrite(lambda node: as_scatter(node).node if isinstance(node.op, Runs) else None)
+    def plain(node: Node) -> Node | None:
+        if isinstance(node.op, RunOf):
+            return as_search(node).node
+        return as_scatter(node).node if isinstance(node.op, Runs) else None
+
+    return graph.rewrite(plain)

@@ -16,6 +16,7 @@ from weft.scalar.monoid import Monoid
 from weft.scalar.nest import Buffer, Load
 from weft.scalar.ops import CASTS, SAFE, Function, apply, axis, cast, constant, function_of, guarded
 from weft.scalar.sizes import is_short
+from weft.tensor.layouts import Contiguous
 from weft.tensor.limits import limits
 from weft.tensor.ops import Gather, Index, Map, Reduce, Scalar, View, last_of, moved
 
@@ -107,6 +108,8 @@ class Terms:
                 if mask is not None and function in SAFE:
                     args[0] = guarded(function, mask, args[0])
                 return apply_wide(function, args, node.args[0].type.dtype)
+            case Contiguous():
+                return (yield (node.args[0], index, mask))
             case View():
                 return (yield from self._view(node, node.op, index, mask))
             case Index(term=term):
@@ -224,4 +227,4 @@ def apply_wide(function: Function, args: list[Node], source: DType) -> Node:
 
 def is_stored_only(node: Node) -> bool:
     """Whether a node has no term, so that it needs a buffer."""
-    return not isinstance(node.op, Scalar | Map | View | Index | Gather | Reduce)
+    return not isinstance(node.op, Scalar | Map | View | Index | Gather | Reduce | Contiguous)

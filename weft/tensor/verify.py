@@ -21,12 +21,13 @@ from weft.scalar.index import inside, narrow, simplify
 from weft.scalar.ops import Apply, Axis, Constant, Symbol, evaluate_term
 from weft.scalar.resize import at_some_sizes
 from weft.tensor import ops
+from weft.tensor.layouts import Contiguous
 from weft.tensor.ops import Input, Shape, View, box, position
 from weft.tensor.ragged import Runs
 from weft.tensor.recurrence import Recurrence
 from weft.tensor.rules_view import axes_of
 
-HOMES = ops.__name__, Recurrence.__module__, Runs.__module__
+HOMES = ops.__name__, Contiguous.__module__, Recurrence.__module__, Runs.__module__
 TENSOR_OPS = tuple(cls for cls in OPS.values() if cls.__module__ in HOMES)
 POINTS = 1 << 20  # most positions at which an index without proved bounds is evaluated
 

@@ -7,15 +7,16 @@ Gradients at a distance of 0, at ties of a maximum and of no power are torch's.
 import math
 from typing import Any
 
-from weft.core.types import f64, i32, i64
+from weft.core.types import i32, i64
 from weft.frontend.aten.formulas import clamp, is_nan, sign
 from weft.frontend.aten.indexing import read
 from weft.frontend.aten.table import Row, namesakes, require, rows
 from weft.scalar import ops as s
-from weft.scalar.monoid import MAX, SUM
+from weft.scalar.monoid import MAX
 from weft.scalar.sizes import Size, is_short
 from weft.tensor import build
-from weft.tensor.build import Tensor, broadcast_in, cast, full, iota, scatter, total, unsqueeze
+from weft.tensor.build import Tensor, broadcast_in, cast, full, iota, total, unsqueeze
+from weft.tensor.ops import position
 
 BY_PRODUCTS = 25  # rows of either side, from more than which on torch takes a matrix product
 
@@ -34,15 +35,22 @@ def norm(d: Tensor, p: float) -> Tensor:
     return s.power(total(s.power(size, p), axes), 1 / p)
 
 
-def norm_back(g: Tensor, d: Tensor, y: Tensor, p: float) -> Tensor:
-    """What each difference d gets of g, the gradient of the norm y; g and y have length 1 there."""
+def share_of(g: Tensor, y: Tensor, p: float) -> Tensor:
+    """What all differences have in common of g, the gradient of the norm y."""
+    if p in (0, 1, math.inf):
+        return g
+    return s.where(s.eq(y, 0), 0, g / (y if p == 2 else s.power(y, p - 1)))
+
+
+def norm_back(share: Tensor, d: Tensor, y: Tensor | None, p: float) -> Tensor:
+    """What each difference d gets; the share, and y of a maximum, have length 1 there."""
     if p == 0:
         return d * 0
     if p == 1:
-        return sign(d) * g
+        return sign(d) * share
     if p == math.inf:
-        return s.where(s.eq(abs(d), y), sign(d) * g, 0)
-    share = s.where(s.eq(y, 0), 0, g / (y if p == 2 else s.power(y, p - 1)))
+        assert y is not None
+        return s.where(s.eq(abs(d), y), sign(d) * share, 0)
     if p == 2:
         return d * share
     if p > 2:
@@ -77,7 +85,13 @@ def _cdist_backward(grad: Tensor, x: Tensor, y: Tensor, p: float, found: Tensor)
     """The gradient of x: torch asks for that of y by the transposed tensors."""
     if not grad.type.size:
         return full(x.shape, 0, x.dtype)
-    each = norm_back(unsqueeze(grad, -1), _differences(x, y), unsqueeze(found, -1), p)
+    return _gradient(share_of(grad, found, p), x, y, p, found)
+
+
+def _gradient(share: Tensor, x: Tensor, y: Tensor, p: float, found: Tensor | None) -> Tensor:
+    """Of x, by the shares of all distances, which are found only for a maximum."""
+    at = None if found is None else unsqueeze(found, -1)
+    each = norm_back(unsqueeze(share, -1), _differences(x, y), at, p)
     return total(each, (each.rank - 2,))
 
 
@@ -90,15 +104,13 @@ def _start(i: Tensor, n: int) -> Tensor:
 
 
 def _pairs(n: int) -> tuple[Tensor, Tensor]:
-    """i and j of all pairs in order: by a root in f64, which may be one off.
+    """i and j of all pairs in order, where those of each i are a run.
 
     In i32 where n^2 is short: products of i64 take several instructions.
     """
-    k = cast(iota((n * (n - 1) // 2,), 0), i32 if is_short(n * n) else i64)
-    half = n - 0.5
-    i = cast(half - s.sqrt(half * half - 2 * cast(k, f64)), k.dtype)
-    i = s.where(_start(i, n) > k, i - 1, s.where(_start(i + 1, n) <= k, i + 1, i))
-    return i, k - _start(i, n) + i + 1
+    count, word = n * (n - 1) // 2, i32 if is_short(n * n) else i64
+    i = cast(build.run_of(_start(iota((n,), 0), n), count), word)
+    return i, cast(iota((count,), 0), word) - _start(i, n) + i + 1
 
 
 def _pdist_forward(x: Tensor, p: float) -> Tensor:
@@ -116,14 +128,18 @@ def _pdist_backward(grad: Tensor, x: Tensor, p: float, found: Tensor) -> Tensor:
     require(not isinstance(n, Size) and x.type.size > 0, "it has as many pairs as a size says")
     if n < 2:
         return full(x.shape, 0, x.dtype)
-    i, j = _pairs(n)
+    peak = _square(found, n) if p == math.inf else None
+    return _gradient(_square(share_of(grad, found, p), n), x, x, p, peak)
 
-    def square(t: Tensor) -> Tensor:
-        half = scatter(SUM, full((n * n,), 0, t.dtype), 0, i * n + j, t)
-        half = build.reshape(half, (n, n))
-        return half + build.transpose(half)
 
-    return _cdist_backward(square(grad), x, x, p, square(found))
+def _square(t: Tensor, n: int) -> Tensor:
+    """Of the pairs i < j as a symmetric matrix, 0 between equals: rows of i side by side."""
+    i, j = position(0), position(1)
+    start = s.apply("multiply", i, s.apply("subtract", s.constant(2 * n - 1), i))
+    start = s.apply("floordiv", start, s.constant(2))
+    place = s.apply("add", start, s.apply("subtract", s.apply("subtract", j, i), s.constant(1)))
+    upper = build.contiguous(build.view(t, (n, n), [place], s.apply("lt", i, j)))
+    return upper + build.transpose(upper)
 
 
 def _trilinear(a: Tensor, b: Tensor, c: Tensor, *how: Any) -> Tensor:

@@ -222,7 +222,7 @@ def polygamma(n: int, x: Tensor) -> Tensor:
     below = x < 0.5
     root = math.pi / s.sin(math.pi * (x - s.round_even(x)))
     psi = zeta(one, s.where(below, 1 - x, x))
-    return s.where(below, root * root - psi, psi)
+    return s.where(s.eq(x, math.inf), 0, s.where(below, root * root - psi, psi))
 
 
 def angle(x: Tensor) -> Tensor:

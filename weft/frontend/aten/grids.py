@@ -183,21 +183,31 @@ def places(taps: Sequence[Tap]) -> Tensor:
 
 
 def spread(x: Tensor, channels: int) -> Tensor:
-    """[n, taps, places], the same in each channel."""
-    shape = (x.shape[0], channels, *x.shape[1:])
-    return broadcast_in(x, shape, [0, *range(2, len(shape))])
+    """[n, taps, places], the same in each channel, which is the last axis."""
+    return broadcast_in(x, (*x.shape, channels), range(x.rank))
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """[n, c, places] as [n, places, c]: lanes then read the channels of a place, one by one."""
+    return build.contiguous(build.permute(x, [0, *range(2, x.rank), 1]))
+
+
+def channels_first(x: Tensor) -> Tensor:
+    """[n, places, c] as [n, c, places]."""
+    return build.permute(x, [0, x.rank - 1, *range(1, x.rank - 1)])
 
 
 def each_tap(g: Tensor, like: Tensor) -> Tensor:
     """[n, c, places], the same for each tap."""
-    return broadcast_in(g, like.shape, [0, 1, *range(3, like.rank)])
+    return broadcast_in(channels_last(g), like.shape, [0, *range(2, like.rank)])
 
 
 def found(x: Tensor, taps: Sequence[Tap]) -> Tensor:
-    """[n, c, taps, places]: what is read of an image; beyond it, 0."""
-    whole = reshape(x, (*x.shape[:2], math.prod(x.shape[2:])))
-    value = read(whole, (2,), [spread(places(taps), x.shape[1])], (0, 1))
-    return where(spread(inside(taps), x.shape[1]), value, 0.0)
+    """[n, taps, places, c]: what is read of an image; beyond it, 0."""
+    n, channels, *image = x.shape
+    whole, at = reshape(channels_last(x), (n, math.prod(image), channels)), places(taps)
+    value = read(whole, (1,), [spread(at, channels)], (0, at.rank))
+    return where(spread(inside(taps), channels), value, 0.0)
 
 
 def grid_sampler(x: Tensor, grid: Tensor, *how: Any) -> Tensor:
@@ -205,7 +215,7 @@ def grid_sampler(x: Tensor, grid: Tensor, *how: Any) -> Tensor:
     values, weight = found(x, taps), product_of(tap.weight for tap in taps)
     if weight is not None:
         values = values * spread(weight, x.shape[1])
-    return total(values, (2,))
+    return channels_first(total(values, (1,)))
 
 
 def grid_sampler_backward(
@@ -219,21 +229,23 @@ def grid_sampler_backward(
 
 def image_gradient(g: Tensor, x: Tensor, taps: Sequence[Tap]) -> Tensor:
     """Each tap adds its part to the place that it reads."""
-    lead, flat = x.shape[:2], spread(places(taps), x.shape[1])
+    n, channels, *image = x.shape
+    flat = spread(places(taps), channels)
     part = each_tap(g, flat)
     weight = product_of(tap.weight for tap in taps)
     if weight is not None:
         part = part * spread(weight, x.shape[1])
     part = where(spread(inside(taps), x.shape[1]), part, 0.0)
-    base = full((*lead, math.prod(x.shape[2:])), 0, g.dtype)
-    index, values = (reshape(t, (*lead, math.prod(t.shape[2:]))) for t in (flat, part))
-    return reshape(build.scatter(SUM, base, 2, index, values), x.shape)
+    base = full((n, math.prod(image), channels), 0, g.dtype)
+    index, values = (reshape(t, (n, math.prod(t.shape[1:-1]), channels)) for t in (flat, part))
+    sums = build.scatter(SUM, base, 1, index, values)
+    return channels_first(reshape(sums, (n, *image, channels)))
 
 
 def grid_gradient(g: Tensor, x: Tensor, taps: Sequence[Tap]) -> Tensor:
     """By each number of the grid: what the sum over channels of g times the values grows by."""
     values = found(x, taps)
-    sums = total(values * each_tap(g, values), (1,))
+    sums = total(values * each_tap(g, values), (values.rank - 1,))
     parts: list[Tensor] = []
     for own in reversed(taps):
         grows = product_of(tap.slope if tap is own else tap.weight for tap in taps)

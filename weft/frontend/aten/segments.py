@@ -16,6 +16,7 @@ from weft.scalar.sizes import Size, is_short
 from weft.tensor import build
 from weft.tensor.build import Tensor, broadcast_in, cast, full, iota, reshape, scan, slice_
 
+LONG = 8  # elements of a segment, on average, from which on it is folded as a run again
 FOLDS = {  # and what none is folded to
     "sum": (SUM, 0.0),
     "mean": (SUM, 0.0),
@@ -71,6 +72,15 @@ def _segments(
     return of, lengths
 
 
+def _starts(x: Tensor, ends: Tensor, first: Tensor | None) -> Tensor | None:
+    """Where each segment begins, and the last ends; None where runs do not take them."""
+    (count, *others), shape = ends.shape, x.shape
+    if others or any(isinstance(n, Size) for n in (*shape, count)) or not is_short(count + 1):
+        return None
+    starts = build.pad(ends, [(1, 0)])
+    return starts if first is None else starts + build.pad(first, [(0, count)])
+
+
 def _folded(monoid: Monoid, begin: float, x: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
     """Each segment folded from `begin` on, and its length; given lengths or offsets, axis, unsafe.
 
@@ -79,10 +89,8 @@ def _folded(monoid: Monoid, begin: float, x: Tensor, *given: Any) -> tuple[Tenso
     ends, first, lengths = _bounds(x, *given)
     axis, count, shape = given[2], lengths.shape[given[2]], [*x.shape]
     shape[axis] = count
-    if ends.rank == 1 and not any(isinstance(n, Size) for n in (*x.shape, count)):
-        starts = build.pad(ends, [(1, 0)])
-        if first is not None:
-            starts = starts + build.pad(first, [(0, count)])
+    starts = _starts(x, ends, first)
+    if starts is not None:
         base = full(shape, begin, x.dtype.compute)
         return build.runs(monoid, base, axis, starts, build.widen(x)), lengths
     of, _ = _segments(x, *given)
@@ -118,32 +126,40 @@ def _segment_reduce_backward(
 ) -> Tensor:
     lengths, offsets, axis = how.get("lengths"), how.get("offsets"), how.get("axis", 0)
     initial = how.get("initial")
+    ends, first, _ = _bounds(x, lengths, offsets, axis, True)
+    starts = _starts(x, ends, first)
     of, lengths = _segments(x, lengths, offsets, axis)
     count = lengths.shape[axis]
+    of = of if starts is None else build.run_of(starts, x.shape[axis])
     at = _along(s.minimum(of, count - 1), x.shape)
     rest = [a for a in range(x.rank) if a != axis]
 
     def there(t: Tensor) -> Tensor:
         return read(t, (axis,), [at], rest)
 
+    def fold(monoid: Monoid, begin: Tensor, values: Tensor) -> Tensor:
+        if starts is not None and x.shape[axis] >= LONG * count:
+            return build.runs(monoid, begin, axis, starts, values)
+        return build.scatter(monoid, begin, axis, at, values)
+
     g = there(grad)
     if reduce == "mean":
         g = g / cast(s.maximum(there(_along(lengths, out.shape)), 1), g.dtype)
     elif reduce in ("max", "min"):
         best = is_nan(x) | s.eq(x, there(out))
-        counts = build.scatter(SUM, full(out.shape, 0, i64), axis, at, cast(best, i64))
+        counts = fold(SUM, full(out.shape, 0, i64), cast(best, i64))
         g = s.where(best, g / cast(s.maximum(there(counts), 1), g.dtype), 0)
     elif reduce == "prod":
-        g = g * _others(x, at, axis, out.shape, 1.0 if initial is None else float(initial), there)
+        g = g * _others(x, out.shape, 1.0 if initial is None else float(initial), there, fold)
     return s.where(_along(of < count, x.shape), g, 0)
 
 
-def _others(x: Tensor, at: Tensor, axis: int, shape: Any, initial: float, there: Any) -> Tensor:
+def _others(x: Tensor, shape: Any, initial: float, there: Any, fold: Any) -> Tensor:
     """The product of the initial value and the others of an element's segment."""
     zero = s.eq(x, 0)
-    zeros = build.scatter(SUM, full(shape, 0, i64), axis, at, cast(zero, i64))
+    zeros = fold(SUM, full(shape, 0, i64), cast(zero, i64))
     plain = s.where(zero, 1, x)
-    product = build.scatter(PRODUCT, full(shape, initial, x.dtype), axis, at, plain)
+    product = fold(PRODUCT, full(shape, initial, x.dtype), plain)
     return s.where(s.eq(there(zeros) - cast(zero, i64), 0), there(product) / plain, 0)
 
 

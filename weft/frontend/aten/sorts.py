@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from weft.core.types import f32, i64
+from weft.core.types import boolean, f32, i64
 from weft.frontend.aten.formulas import is_nan
 from weft.frontend.aten.indexing import read
 from weft.frontend.aten.reductions import first_of
@@ -33,6 +33,7 @@ from weft.tensor.build import (
     total,
 )
 
+MANY = 64  # times as many elements as are kept, from which on blocks leave most out
 LOW = (1 << 32) - 1  # the lower half of a word
 Pair = tuple[Tensor, Tensor | int]  # values and where each one was
 
@@ -64,7 +65,41 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
 
 
 def _first_of_many(x: Tensor, axis: int, k: int, largest: bool) -> tuple[Tensor, Tensor]:
-    """The first k in order: those not beyond the k-th, moved together as they stand, then sorted.
+    """The first k in order: those not beyond the k-th, together as they stand, then sorted."""
+    at = _places(x, axis, k, largest)
+    found = build.sort(_there(x, axis, at), axis, largest, [at])
+    return found[0], found[1]
+
+
+def _there(x: Tensor, axis: int, at: Tensor) -> Tensor:
+    return read(x, (axis,), [at], [a for a in range(x.rank) if a != axis])
+
+
+def _places(x: Tensor, axis: int, k: int, largest: bool) -> Tensor:
+    """Where the first k in order are, from the first place on.
+
+    Of blocks, the first k by their first elements have all of them: each block before one of these
+    has an element before any of its own. NaN, the greatest, has no block by a minimum.
+    """
+    extent, numbers = x.shape[axis], x.dtype is not boolean and (largest or not x.dtype.is_float)
+    if extent < MANY * k or not numbers:
+        return _not_beyond(x, axis, k, largest)
+    size = math.isqrt(extent // k)
+    count, wide = -(-extent // size), build.widen(x)
+    worst = (MAX if largest else MIN).identity((wide.dtype,))[0].op.value  # type: ignore[attr-defined]
+    last = [(0, count * size - extent if a == axis else 0) for a in range(x.rank)]
+    wide = build.pad(wide, last, worst)
+    blocks = reshape(wide, (*x.shape[:axis], count, size, *x.shape[axis + 1 :]))
+    first = build.reduce(MAX if largest else MIN, blocks, (axis + 1,))
+    block = build.unsqueeze(_places(first, axis, k, largest), axis + 1)
+    shape = (*block.shape[: axis + 1], size, *block.shape[axis + 2 :])
+    at = build.broadcast(block * size, shape) + iota(shape, axis + 1)
+    at = reshape(at, (*x.shape[:axis], k * size, *x.shape[axis + 1 :]))
+    return _there(at, axis, _not_beyond(_there(wide, axis, at), axis, k, largest))
+
+
+def _not_beyond(x: Tensor, axis: int, k: int, largest: bool) -> Tensor:
+    """The same by the k-th of all.
 
     Of those equal to the k-th the first are kept, as many as are left. One scan counts in both
     halves of a word how many come before and how many are equal up to each.
@@ -83,10 +118,7 @@ def _first_of_many(x: Tensor, axis: int, k: int, largest: bool) -> tuple[Tensor,
     kept = before | (same & (s.shift_right(counts, 32) <= k - sure))
     shape = tuple(k if a == axis else n for a, n in enumerate(x.shape))
     place, at = s.where(kept, place, k), iota(x.shape, axis)
-    at = build.scatter(LAST, full(shape, 0, i64), axis, place, at, 1)
-    values = read(x, (axis,), [at], [a for a in range(x.rank) if a != axis])
-    found = build.sort(values, axis, largest, [at])
-    return found[0], found[1]
+    return build.scatter(LAST, full(shape, 0, i64), axis, place, at, 1)
 
 
 def along(pick: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Pair]:
