@@ -7,7 +7,7 @@ JOBS   ?= 2
 BIN   := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test corpus conformance lint typecheck bench bench-search bench-train docs setup opencl browser clean
+.PHONY: demo test corpus conformance judges lint typecheck bench bench-search bench-train docs setup opencl browser clean
 
 demo: $(READY)
 	@$(BIN)/python -m bench.demo
@@ -33,6 +33,9 @@ conformance: $(READY)
 	@$(BIN)/python -W ignore -m tests.conformance --jobs $(JOBS)
 	@$(BIN)/python -W ignore -m tests.conformance.training
 	@$(BIN)/python -m tests.conformance.native
+
+judges: $(READY)
+	@$(BIN)/python -m tests.judges
 
 lint: $(READY)
 	@$(BIN)/ruff check .
