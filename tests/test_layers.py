@@ -103,7 +103,15 @@ LAYERS: dict[str, set[str]] = {
         *("link.places", "tune"),
     },
     "__main__": {"cli.main"},
-    "weft": {"driver", "transforms", "core.errors", "targets", "runtime.blocks", "runtime.report"},
+    "weft": {
+        "driver",
+        "transforms",
+        "core.errors",
+        "jax",
+        "targets",
+        "runtime.blocks",
+        "runtime.report",
+    },
 }
 
 # The modules that lower a level, or folders of them, may import the ops of the next one as well.
