@@ -75,7 +75,7 @@ LAYERS: dict[str, set[str]] = {
     "calling": {"core", "frontend", "options", "runtime"},
     "transforms": {"calling", "driver", "library", "options"},
     # Functions of JAX as functions of torch's calls, which the driver compiles.
-    "jax": {"driver", "core.errors"},
+    "jax": {"driver", "options", "core.errors", "frontend.autograd", "frontend.lines"},
     "dynamo": {"driver", "core.errors", "config", "frontend.python"},
     "cli": {
         *("weft", "driver", "options", "core.errors", "library.calls"),

@@ -8,15 +8,19 @@ Arrays go over by dlpack, without copies; results are of JAX unless an argument 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
 from weft.core.errors import CaptureError
-from weft.driver import compile
+from weft.driver import Builder
+from weft.frontend.autograd import graph_backend
 from weft.jax.library import DTYPES, X64, is_jax, library, to_jax, to_torch, traced
 from weft.jax.plan import planned
+from weft.options import Options
 
 NAMES = {dtype: name for name, dtype in reversed(DTYPES.items())}  # as JAX calls torch's dtypes
 
@@ -32,9 +36,9 @@ class Program(NamedTuple):
 def from_jax(fn: Callable[..., Any], **options: Any) -> Converted:
     """A function of JAX compiled by weft, for each new shapes and dtypes of its arguments.
 
-    `options` are those of weft.compile. At a call CaptureError says why JAX cannot trace it, and
-    UnsupportedOpError which primitive has no row, with its line in `fn`. Gradients are what
-    jax.grad makes, or torch's where an argument requires them.
+    `options` are those of weft.compile, but for `sizes`. At a call CaptureError says why JAX cannot
+    trace it, and UnsupportedOpError which primitive has no row, with its line in `fn`. Gradients
+    are what jax.grad makes, or torch's where an argument requires them.
     """
     return Converted(fn, options)
 
@@ -44,39 +48,53 @@ class Converted:
 
     def __init__(self, fn: Callable[..., Any], options: dict[str, Any]) -> None:
         functools.update_wrapper(self, fn, updated=())
-        self.fn, self.options = fn, options
+        self.fn, self.build = fn, Builder(Options.of(options))
         self.programs: dict[Any, Program] = {}
+        # A graph of rows does not say what they do: only what it lowers to is kept on disk.
+        self.session = replace(self.build.session(name_of(fn)), store=None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tree = library().jax.tree_util
         leaves, structure = tree.tree_flatten((args, kwargs))
-        types = tuple(type_of(x, i) for i, x in enumerate(leaves))
-        key = structure, tuple((t.shape, t.dtype, t.weak_type) for t in types)
-        if key not in self.programs:
-            self.programs[key] = self.program(structure, types)
-        program = self.programs[key]
-        given = [to_torch(x) for x in map(as_array, leaves, types)]
-        found = program.run(*given)
+        key = structure, tuple(map(signature, leaves))
+        program = self.programs.get(key)
+        if program is None:
+            types = [type_of(x, i) for i, x in enumerate(leaves)]
+            program = self.programs[key] = self.program(structure, types, leaves)
+        found = program.run(*map(to_torch, leaves))
         if not any(isinstance(x, torch.Tensor) for x in leaves):
             found = [to_jax(t, d) for t, d in zip(found, program.dtypes, strict=True)]
         return tree.tree_unflatten(program.tree, found)
 
-    def ir(self, level: str) -> str:
-        """Text of a level, of every signature so far."""
-        return "\n".join(p.run.ir(level) for p in self.programs.values())  # type: ignore[attr-defined]
-
-    def program(self, structure: Any, types: Sequence[Any]) -> Program:
-        """Traces the function by JAX, and has weft compile the calls that it makes."""
+    def program(self, structure: Any, types: Sequence[Any], leaves: Sequence[Any]) -> Program:
+        """Traces the function by JAX, and compiles the calls that it makes."""
         args, kwargs = library().jax.tree_util.tree_unflatten(structure, types)
         jaxpr, tree = traced(self.fn, args, kwargs)
-        plan = planned(jaxpr)
+        names = [re.sub(r"\W+", "_", n).strip("_") for n in jaxpr.jaxpr.debug_info.arg_names]
+        plan, backend = planned(jaxpr), graph_backend(self.session)
+        plan.compile_loops(backend)
+        run = backend(plan.graph([n or "x" for n in names]), [*map(to_torch, leaves)])
+        return Program(run, tree, tuple(aval.dtype for aval in jaxpr.out_avals))
 
-        def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
-            return plan.run(tensors)
+    def ir(self, level: str) -> str:
+        """Text of a level, of every program so far."""
+        return self.build.ir(self.session.programs, level)
 
-        run.__name__ = run.__qualname__ = getattr(self.fn, "__name__", "from_jax")
-        dtypes = tuple(aval.dtype for aval in jaxpr.out_avals)
-        return Program(compile(run, **self.options), tree, dtypes)
+    @property
+    def report(self) -> Any:
+        """What became of every program so far: kernels, externs, what runs in eager and why."""
+        return self.build.report(self.session.programs, self.session.reasons)
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    return getattr(fn, "__name__", type(fn).__name__)
+
+
+def signature(x: Any) -> Any:
+    """What of an argument a program is compiled for."""
+    if isinstance(x, torch.Tensor):
+        return x.shape, x.dtype
+    return x.aval if is_jax(x) else (type(x), getattr(x, "shape", ()), getattr(x, "dtype", None))
 
 
 def type_of(x: Any, number: int) -> Any:
@@ -89,16 +107,8 @@ def type_of(x: Any, number: int) -> Any:
             raise CaptureError(f"{told}: enable it, or pass another dtype")
         return jax.ShapeDtypeStruct(tuple(x.shape), jax.numpy.dtype(name))
     try:
-        aval = jax.typeof(jax.numpy.asarray(x) if not is_jax(x) else x)
-        weak = isinstance(x, bool | int | float | complex) or aval.weak_type
-        return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak)
+        aval = jax.typeof(x if is_jax(x) else jax.numpy.asarray(x))
+        return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
     except (TypeError, ValueError) as error:
         told = f"argument {number} is a {type(x).__name__}, and no array or number"
         raise CaptureError(told) from error
-
-
-def as_array(x: Any, type_: Any) -> Any:
-    """The argument as an array of its type."""
-    if isinstance(x, torch.Tensor) or is_jax(x):
-        return x
-    return library().jax.numpy.asarray(x, type_.dtype)

@@ -3,6 +3,7 @@
 traced(fn, args)              # the closed jaxpr of fn, and the tree of its results
 """
 
+import traceback
 from collections.abc import Callable, Sequence
 from functools import cache
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 
 from weft.core.errors import CaptureError, UnsupportedOpError, WeftError
+from weft.frontend.lines import innermost_line
 
 # Unsigned integers that torch cannot compute with, in a wider type; rows mask what overflows.
 WIDER = {"uint16": (torch.int32, 0xFFFF), "uint32": (torch.int64, 0xFFFFFFFF)}
@@ -63,18 +65,16 @@ def traced(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
 
 def raised_at(error: BaseException) -> str | None:
     """The innermost line of the user's that an error comes from."""
-    found, at = None, error.__traceback__
-    while at is not None:
-        name = at.tb_frame.f_code.co_filename
-        if library().source.is_user_filename(name) and "/weft/" not in name:
-            found = f"{name} line {at.tb_lineno}"
-        at = at.tb_next
-    return found
+    frames = traceback.extract_tb(error.__traceback__)
+    users = (f for f in frames if library().source.is_user_filename(f.filename))
+    return innermost_line("\n".join(f'File "{f.filename}", line {f.lineno}' for f in users))
 
 
-def line_of(eqn: Any) -> str:
-    """The source line that an equation of a jaxpr comes from."""
-    return library().source.summarize(eqn.source_info)
+def stack_of(eqn: Any) -> str:
+    """The lines of the user's that an equation of a jaxpr comes from, as a traceback has them."""
+    frames = [*library().source.user_frames(eqn.source_info.traceback)]
+    lines = (f'File "{f.file_name}", line {f.start_line}, in {f.function_name}' for f in frames)
+    return "\n".join([*lines][::-1])
 
 
 def held(dtype: Any, where: str | None = None) -> torch.dtype:
@@ -208,7 +208,7 @@ def to_torch(x: Any) -> torch.Tensor:
         tensor = torch.from_dlpack(x)
         wide = WIDER.get(x.dtype.name)
         return tensor if wide is None else tensor.to(wide[0])
-    return as_held(np.asarray(x))
+    return as_held(np.array(library().jax.numpy.asarray(x)))
 
 
 def to_jax(tensor: torch.Tensor, dtype: Any) -> Any:

@@ -8,7 +8,6 @@ What JAX can compute beforehand, such as the counter of a loop, never becomes a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,9 +15,11 @@ import numpy as np
 import torch
 
 from weft.core.errors import UnsupportedOpError
+from weft.frontend.lines import innermost_line
 from weft.jax import folds, indexing, linear, pointwise, products, shapes, windows
-from weft.jax.library import WIDER, evaluated, expanded, held, known_tensor, line_of, physical
+from weft.jax.library import evaluated, expanded, held, known_tensor, physical, stack_of
 from weft.jax.rows import ROWS, Out
+from weft.jax.steps import Loop, Plan, Step, kept
 
 FAMILIES = folds, indexing, linear, pointwise, products, shapes, windows  # their rows are in ROWS
 SMALL = 64  # most elements of a value that is computed beforehand, if it is larger than operands
@@ -49,38 +50,6 @@ class Known(NamedTuple):
 Value = Slot | Known
 
 
-class Step(NamedTuple):
-    run: Callable[..., Any]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    results: tuple[Out, ...]
-
-
-@dataclass
-class Plan:
-    """Calls in order over numbered values."""
-
-    inputs: list[int] = field(default_factory=list)
-    constants: dict[int, torch.Tensor] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
-    outputs: list[int] = field(default_factory=list)
-
-    def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        values = {**self.constants, **dict(zip(self.inputs, tensors, strict=True))}
-        for step in self.steps:
-            found = step.run(*[values[i] for i in step.inputs])
-            found = found if isinstance(found, list | tuple) else (found,)
-            for i, value, out in zip(step.outputs, found, step.results, strict=True):
-                values[i] = finished(value, out)
-        return [values[i] for i in self.outputs]
-
-
-def finished(value: torch.Tensor, out: Out) -> torch.Tensor:
-    """The value in the dtype that JAX gives it; unsigned integers wrap around."""
-    value = value if value.dtype == out.dtype else value.to(out.dtype)
-    return value & WIDER[out.name][1] if out.name in WIDER else value
-
-
 def planned(closed: Any) -> Plan:
     """The plan of a closed jaxpr; UnsupportedOpError for a primitive without a row."""
     builder = Builder()
@@ -91,7 +60,7 @@ def planned(closed: Any) -> Plan:
     return builder.plan
 
 
-def out_of(aval: Any, where: str) -> Out:
+def out_of(aval: Any, where: str | None) -> Out:
     return Out(tuple(aval.shape), held(aval.dtype, where), np.dtype(aval.dtype).name)
 
 
@@ -101,6 +70,8 @@ class Builder:
     def __init__(self) -> None:
         self.plan = Plan()
         self.count = 0
+        self.stack = ""  # the lines that calls come from
+        self.inside = False  # a primitive that others define: calls come from its line
 
     def number(self) -> int:
         self.count += 1
@@ -122,18 +93,23 @@ class Builder:
         else:  # part of the program, not an operand
             full = partial(torch.full, (), tensor.item(), dtype=tensor.dtype)
             out = Out((), tensor.dtype, np.dtype(shape.dtype).name)
-            self.plan.steps.append(Step(full, (), (found.number,), (out,)))
+            self.plan.steps.append(Step("full", full, (), (found.number,), (out,), self.stack))
         return found
 
+    @property
+    def where(self) -> str | None:
+        """The line that calls come from."""
+        return innermost_line(self.stack)
+
     def step(
-        self, run: Callable[..., Any], inputs: Sequence[Value], avals: Sequence[Any], where: str
+        self, name: str, run: Callable[..., Any], inputs: Sequence[Value], avals: Sequence[Any]
     ) -> list[Value]:
         """Adds a call; its results."""
         slots = [self.slot(v) for v in inputs]
         results = [Slot(self.number(), physical(a)) for a in avals]
-        outs = tuple(out_of(r.aval, where) for r in results)
+        outs = tuple(out_of(r.aval, self.where) for r in results)
         numbers = tuple(s.number for s in slots), tuple(r.number for r in results)
-        self.plan.steps.append(Step(run, *numbers, outs))
+        self.plan.steps.append(Step(name, run, *numbers, outs, self.stack))
         return [*results]
 
     def evaluate(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
@@ -144,8 +120,11 @@ class Builder:
         def read(atom: Any) -> Value:
             return Known(atom.val) if hasattr(atom, "val") else values[atom]
 
+        outer = self.stack
         for eqn in jaxpr.eqns:
+            self.stack = outer if self.inside else stack_of(eqn) or outer
             found = self.equation(eqn, [read(v) for v in eqn.invars])
+            self.stack = outer
             values.update(zip(eqn.outvars, found, strict=True))
         return [read(v) for v in jaxpr.outvars]
 
@@ -169,17 +148,20 @@ class Builder:
         inner = expanded(eqn, [aval_of(v) for v in inputs])
         if inner is None:
             told = f"JAX's primitive {name} has no row in weft/jax"
-            raise UnsupportedOpError(told, line_of(eqn))
-        return self.closed(inner, inputs)
+            raise UnsupportedOpError(told, self.where)
+        outer, self.inside = self.inside, True
+        results = self.closed(inner, inputs)
+        self.inside = outer
+        return results
 
     def call(self, eqn: Any, inputs: list[Value]) -> list[Value]:
-        where, params = line_of(eqn), dict(eqn.params)
+        where, params, name = self.where, dict(eqn.params), eqn.primitive.name
         for key in ("jaxpr", "update_jaxpr"):
             if params.get(key) is not None:
                 params[key] = Combine(params[key], params.get("consts", ()))
         outs = [out_of(physical(v.aval), where) for v in eqn.outvars]
-        run = partial(ROWS[eqn.primitive.name], **params, out=outs[0], where=where)
-        return self.step(run, inputs, [v.aval for v in eqn.outvars], where)
+        run = partial(ROWS[name], **params, out=outs[0], where=where)
+        return self.step(name, run, inputs, [v.aval for v in eqn.outvars])
 
 
 class Combine:
@@ -235,14 +217,14 @@ def _scan(b: Builder, eqn: Any, inputs: list[Value]) -> list[Value]:
     p = eqn.params
     consts, rest = inputs[: p["num_consts"]], inputs[p["num_consts"] :]
     carry, xs = rest[: p["num_carry"]], rest[p["num_carry"] :]
-    length, where = p["length"], line_of(eqn)
-    check_length(length, "scan", where)
+    length = p["length"]
+    check_length(length, "scan", b.where)
     slices = [b.slot(x) for x in xs]
     of_slices = p["jaxpr"].jaxpr.invars[len(consts) + len(carry) :]
     stacked: list[list[Value]] = [[] for _ in eqn.outvars[p["num_carry"] :]]
     for t in reversed(range(length)) if p["reverse"] else range(length):
         parts = [
-            b.step(partial(torch.select, dim=0, index=t), [x], [v.aval], where)[0]
+            b.step("select", partial(torch.select, dim=0, index=t), [x], [v.aval])[0]
             for x, v in zip(slices, of_slices, strict=True)
         ]
         found = b.closed(p["jaxpr"], [*consts, *carry, *parts])
@@ -252,9 +234,9 @@ def _scan(b: Builder, eqn: Any, inputs: list[Value]) -> list[Value]:
     outs: list[Value] = []
     for made, v in zip(stacked, eqn.outvars[p["num_carry"] :], strict=True):
         ordered = made[::-1] if p["reverse"] else made
-        shape, dtype = tuple(physical(v.aval).shape), held(physical(v.aval).dtype, where)
+        shape, dtype = tuple(physical(v.aval).shape), held(physical(v.aval).dtype, b.where)
         stack = stacked_of if ordered else partial(torch.zeros, shape, dtype=dtype)
-        outs += b.step(stack, ordered, [v.aval], where)
+        outs += b.step("stack", stack, ordered, [v.aval])
     return [*carry, *outs]
 
 
@@ -262,7 +244,7 @@ def stacked_of(*parts: torch.Tensor) -> torch.Tensor:
     return torch.stack(parts)
 
 
-def check_length(count: int, what: str, where: str) -> None:
+def check_length(count: int, what: str, where: str | None) -> None:
     if count > ITERATIONS:
         told = f"JAX's {what} of {count} iterations: at most {ITERATIONS} are unrolled"
         raise UnsupportedOpError(told, where)
@@ -282,28 +264,14 @@ def _while(b: Builder, eqn: Any, inputs: list[Value]) -> list[Value]:
         pred = np.asarray(runs.value)
         if not pred.any():
             return carry
-        check_length(count, "while", line_of(eqn))
+        check_length(count, "while", b.where)
         after = b.closed(p["body_jaxpr"], [*of_body, *carry])
         if not pred.all():
             outs = zip(after, carry, eqn.outvars, strict=True)
-            after = [b.step(kept, [runs, *xs], [v.aval], line_of(eqn))[0] for *xs, v in outs]
+            after = [b.step("kept", kept, [runs, *xs], [v.aval])[0] for *xs, v in outs]
         carry = after
-    loop = partial(repeated, planned(p["cond_jaxpr"]), planned(p["body_jaxpr"]), n, m)
-    return b.step(loop, [*of_cond, *of_body, *carry], [v.aval for v in eqn.outvars], line_of(eqn))
-
-
-def repeated(cond: Plan, body: Plan, n: int, m: int, *values: torch.Tensor) -> list[torch.Tensor]:
-    of_cond, of_body, carry = [*values[:n]], [*values[n : n + m]], [*values[n + m :]]
-    while bool((pred := cond.run([*of_cond, *carry])[0]).any()):
-        after = body.run([*of_body, *carry])
-        carry = [kept(pred, *both) for both in zip(after, carry, strict=True)]
-    return carry
-
-
-def kept(pred: torch.Tensor, after: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-    """What a loop that vmap has made leaves: rows whose condition is off stay as they were."""
-    shape = *pred.shape, *[1] * (after.dim() - pred.dim())
-    return torch.where(pred.reshape(shape), after, before) if pred.dim() else after
+    loop = Loop(planned(p["cond_jaxpr"]), planned(p["body_jaxpr"]), n, m)
+    return b.step("while", loop, [*of_cond, *of_body, *carry], [v.aval for v in eqn.outvars])
 
 
 def _cond(b: Builder, eqn: Any, inputs: list[Value]) -> list[Value]:
@@ -312,11 +280,10 @@ def _cond(b: Builder, eqn: Any, inputs: list[Value]) -> list[Value]:
     if isinstance(index, Known):
         chosen = min(max(int(np.asarray(index.value)), 0), len(branches) - 1)
         return b.closed(branches[chosen], args)
-    where = line_of(eqn)
     results = [b.closed(branch, args) for branch in branches]
     out: list[Value] = []
     for values, v in zip(zip(*results, strict=True), eqn.outvars, strict=True):
-        out += b.step(selected, [index, *values], [v.aval], where)
+        out += b.step("cond", selected, [index, *values], [v.aval])
     return out
 
 

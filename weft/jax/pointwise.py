@@ -136,9 +136,9 @@ def cbrt(x: Tensor, **_: Any) -> Tensor:
 
 @row("select_n")
 def select_n(which: Tensor, *cases: Tensor, **_: Any) -> Tensor:
-    if which.dtype is torch.bool:
-        return torch.where(which, cases[1], cases[0]) if len(cases) > 1 else cases[0]
     found = cases[-1]
+    if which.dtype is torch.bool:
+        return torch.where(which, found, cases[0])
     for i in reversed(range(len(cases) - 1)):
         found = torch.where(which == i, cases[i], found)
     return found

@@ -66,7 +66,7 @@ def slice_(
     strides: Sequence[int] | None,
     **_: Any,
 ) -> Tensor:
-    steps = strides or [1] * x.dim()
+    steps = strides or [1] * len(limit_indices)
     limits = zip(start_indices, limit_indices, steps, strict=True)
     return x[tuple(slice(a, max(a, b), s) for a, b, s in limits)]
 
