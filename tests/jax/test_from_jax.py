@@ -116,6 +116,34 @@ def test_integers_wrap_and_divide_as_in_xla() -> None:
     check(lambda f: (f.astype(jnp.int32), f.astype(jnp.int8)), f)
 
 
+def test_integers_without_a_sign() -> None:
+    for dtype in (jnp.uint8, jnp.uint16, jnp.uint32):
+        top = jnp.iinfo(dtype).max
+        x, y = jnp.array([7, top, top, 5], dtype), jnp.array([2, top, 1, 0], dtype)
+        i = jnp.array([0, 9])
+        check(lambda x, y: (jax.lax.div(x, y), x + y, x * y, -x, x << 1, x > y), x, y)
+        check(lambda x, i: (x[i], x.astype(jnp.float32), x.astype(jnp.int32)), x, i)
+    narrow = jnp.array([1, 0xFFFF, 0x7F80, 3], jnp.uint16)
+    for target in (jnp.int16, jnp.bfloat16):
+        jaxpr, _ = traced(lambda x, t=target: jax.lax.bitcast_convert_type(x, t), [narrow], {})
+        (found,) = planned(jaxpr).run([to_torch(narrow)])
+        expected = jax.lax.bitcast_convert_type(narrow, target)
+        wide = (np.asarray(v, np.float32) for v in (to_jax(found, target), expected))
+        np.testing.assert_array_equal(*wide)
+    out = weft.from_jax(lambda x: x + jnp.uint32(1))(torch.tensor([2**32 - 1]).to(torch.uint32))
+    assert out.tolist() == [0]
+
+
+def test_a_fold_keeps_the_order_of_its_elements() -> None:
+    def compose(f, g):  # of two linear functions, which is associative and not commutative
+        return f[0] * g[0], f[1] * g[0] + g[1]
+
+    def fold(a, b):
+        return jax.lax.reduce((a, b), (jnp.float32(1), jnp.float32(0)), compose, (1,))
+
+    check(fold, array(2, 7), array(2, 7, seed=1))
+
+
 def test_arrays_go_over_without_copies() -> None:
     x = array(64)
     assert to_torch(x).data_ptr() == x.unsafe_buffer_pointer()
@@ -148,5 +176,8 @@ def test_an_error_says_which_primitive_and_where() -> None:
         weft.from_jax(jnp.sin)(torch.randn(3, dtype=torch.float64))
     with pytest.raises(CaptureError, match="argument 0 is a str, and no array or number"):
         weft.from_jax(jnp.sin)("x")
-    with pytest.raises(UnsupportedOpError, match="convolution over 4 axes") as caught:
-        weft.from_jax(lambda x: jax.lax.conv(x, x, (1,) * 4, "SAME"))(array(1, 1, 2, 2, 2, 2))
+    with pytest.raises(UnsupportedOpError, match="scatter by a function of one's own"):
+        weft.from_jax(lambda x: x.at[jnp.array([0, 0])].apply(jnp.sin))(array(3))
+    with pytest.raises(UnsupportedOpError, match="convolution over 4 axes"):
+        conv = lambda x: jax.lax.conv(x, x, (1,) * 4, "SAME")  # noqa: E731
+        weft.from_jax(conv)(array(1, 1, 2, 2, 2, 2))

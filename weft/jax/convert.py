@@ -109,6 +109,6 @@ def type_of(x: Any, number: int) -> Any:
     try:
         aval = jax.typeof(x if is_jax(x) else jax.numpy.asarray(x))
         return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         told = f"argument {number} is a {type(x).__name__}, and no array or number"
         raise CaptureError(told) from error

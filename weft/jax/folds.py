@@ -95,7 +95,7 @@ def pairwise(
     combine: Callable[..., list[Tensor]],
     count: int = 1,
 ) -> list[Tensor]:
-    """A fold by any associative function: halves are combined until one is left."""
+    """A fold by any associative function: neighbours are combined until one is left."""
     axes = tuple(int(a) for a in axes)
     xs = [x.movedim(axes, tuple(range(len(axes)))) for x in operands]
     kept = xs[0].shape[len(axes) :]
@@ -104,7 +104,7 @@ def pairwise(
     while xs[0].shape[0] > 1:
         half = xs[0].shape[0] // 2
         rest = [x[2 * half :] for x in xs]
-        made = combine(*[x[:half] for x in xs], *[x[half : 2 * half] for x in xs])
+        made = combine(*[x[0 : 2 * half : 2] for x in xs], *[x[1 : 2 * half : 2] for x in xs])
         xs = [torch.cat([m, r]) for m, r in zip(made, rest, strict=True)]
     return combine(*found, *[x[0] for x in xs]) if xs[0].shape[0] else found
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from weft.jax.rows import Out, lowest, row
+from weft.jax.rows import MISSING, Out, highest, lowest, row
 
 Tensor = torch.Tensor
 Sizes = Sequence[int]
@@ -68,6 +68,7 @@ def gather(
     slice_sizes: Sizes,
     mode: Any,
     fill_value: Any,
+    out: Out,
     **_: Any,
 ) -> Tensor:
     """Windows of x; those that do not lie inside move inside, or have another value."""
@@ -79,21 +80,24 @@ def gather(
     batch = indices.dim() - 1
     if x.numel() == 0:
         shape = torch.broadcast_shapes(*(a.shape for a in at))
-        found = torch.full(shape, _fill(x, fill_value), dtype=x.dtype)
+        found = torch.full(shape, _fill(out, fill_value), dtype=x.dtype)
     else:
         found = x[tuple(at)] if at else x.expand(indices.shape[:-1])
         if not clip:
-            found = torch.where(inside, found, torch.full((), _fill(x, fill_value), dtype=x.dtype))
+            found = torch.where(
+                inside, found, torch.full((), _fill(out, fill_value), dtype=x.dtype)
+            )
     return found.movedim(tuple(range(batch, found.dim())), tuple(d.offset_dims))
 
 
-def _fill(x: Tensor, value: Any) -> Any:
-    """What stands for elements outside: NaN, the least integer, True."""
+def _fill(out: Out, value: Any) -> Any:
+    """What stands for elements outside: NaN, True, the least integer; 2^n - 1 without a sign."""
     if value is not None:
         return value
-    if x.is_floating_point() or x.is_complex():
+    if out.dtype.is_floating_point or out.dtype.is_complex:
         return float("nan")
-    return True if x.dtype is torch.bool else lowest(x.dtype)
+    unsigned = out.dtype is torch.bool or out.name.startswith("u")
+    return highest(out.dtype) if unsigned else lowest(out.dtype)
 
 
 HOW = {
@@ -103,12 +107,27 @@ HOW = {
 }
 
 
+def _of_ones_own(p: dict[str, Any], ranks: list[int]) -> str:
+    update = p["update_jaxpr"]
+    plain = update is None or update.is_second
+    return "" if plain else "scatter by a function of one's own"
+
+
+MISSING["scatter"] = _of_ones_own
+
+
 def _scatter(name: str) -> None:
     key = name.replace("-", "_")
 
     @row(name, key)
     def scatter(
-        x: Tensor, indices: Tensor, updates: Tensor, *, dimension_numbers: Any, mode: Any, **_: Any
+        x: Tensor,
+        indices: Tensor,
+        updates: Tensor,
+        *,
+        dimension_numbers: Any,
+        mode: Any,
+        **_: Any,
     ) -> Tensor:
         if x.numel() == 0 or updates.numel() == 0:
             return x

@@ -202,8 +202,9 @@ def is_key(dtype: Any) -> bool:
 def to_torch(x: Any) -> torch.Tensor:
     """The same memory as a tensor, in the dtype that holds its values."""
     if isinstance(x, torch.Tensor):
-        return x
+        return x.to(WIDER[name][0]) if (name := str(x.dtype)[6:]) in WIDER else x
     if is_jax(x):
+        x.block_until_ready()
         x = library().jax.random.key_data(x) if is_key(x.dtype) else x
         tensor = torch.from_dlpack(x)
         wide = WIDER.get(x.dtype.name)

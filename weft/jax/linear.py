@@ -4,10 +4,18 @@ from typing import Any
 
 import torch
 
-from weft.jax.rows import Out, refuse, row
+from weft.jax.rows import MISSING, Out, row
 
 Tensor = torch.Tensor
 TRANSFORMS = torch.fft.fftn, torch.fft.ifftn, torch.fft.rfftn, torch.fft.irfftn  # by FftType
+
+
+def _of_a_part(p: dict[str, Any], ranks: list[int]) -> str:
+    return "part of the values of a matrix" if p.get("subset_by_index") is not None else ""
+
+
+MISSING.update(svd=_of_a_part, eigh=_of_a_part)
+MISSING["qr"] = lambda p, ranks: "QR decomposition with pivots" if p.get("pivoting") else ""
 
 
 @row("cholesky")
@@ -18,9 +26,7 @@ def cholesky(a: Tensor, **_: Any) -> Tensor:
 
 
 @row("qr")
-def qr(a: Tensor, *, full_matrices: bool, where: str, pivoting: bool = False, **_: Any) -> Any:
-    if pivoting:
-        refuse("QR decomposition with pivots", where)
+def qr(a: Tensor, *, full_matrices: bool, **_: Any) -> Any:
     return tuple(torch.linalg.qr(a, "complete" if full_matrices else "reduced"))
 
 
@@ -30,12 +36,8 @@ def svd(
     *,
     full_matrices: bool,
     compute_uv: bool,
-    where: str,
-    subset_by_index: Any = None,
     **_: Any,
 ) -> Any:
-    if subset_by_index is not None:
-        refuse("part of the singular values", where)
     if not compute_uv:
         return (torch.linalg.svdvals(a),)
     u, s, v = torch.linalg.svd(a, full_matrices)
@@ -43,10 +45,8 @@ def svd(
 
 
 @row("eigh")
-def eigh(a: Tensor, *, lower: bool, where: str, subset_by_index: Any = None, **_: Any) -> Any:
+def eigh(a: Tensor, *, lower: bool, **_: Any) -> Any:
     """The vectors, then the values in ascending order."""
-    if subset_by_index is not None and tuple(subset_by_index) != (0, a.shape[-1]):
-        refuse("part of the eigenvalues", where)
     values, vectors = torch.linalg.eigh(a, "L" if lower else "U")
     return vectors, values
 

@@ -18,7 +18,7 @@ from weft.core.errors import UnsupportedOpError
 from weft.frontend.lines import innermost_line
 from weft.jax import folds, indexing, linear, pointwise, products, shapes, windows
 from weft.jax.library import evaluated, expanded, held, known_tensor, physical, stack_of
-from weft.jax.rows import ROWS, Out
+from weft.jax.rows import MISSING, ROWS, Out
 from weft.jax.steps import Loop, Plan, Step, kept
 
 FAMILIES = folds, indexing, linear, pointwise, products, shapes, windows  # their rows are in ROWS
@@ -158,9 +158,15 @@ class Builder:
         where, params, name = self.where, dict(eqn.params), eqn.primitive.name
         for key in ("jaxpr", "update_jaxpr"):
             if params.get(key) is not None:
-                params[key] = Combine(params[key], params.get("consts", ()))
+                consts = params.get("consts", params.get("update_consts", ()))
+                params[key] = Combine(params[key], consts)
+        ranks = [len(physical(v.aval).shape) for v in eqn.invars]
+        missing = MISSING[name](params, ranks) if name in MISSING else ""
+        if missing:
+            raise UnsupportedOpError(f"weft.from_jax has no {missing}", where)
         outs = [out_of(physical(v.aval), where) for v in eqn.outvars]
-        run = partial(ROWS[name], **params, out=outs[0], where=where)
+        names = [np.dtype(physical(v.aval).dtype).name for v in eqn.invars]
+        run = partial(ROWS[name], **params, out=outs[0], names=names)
         return self.step(name, run, inputs, [v.aval for v in eqn.outvars])
 
 
@@ -172,12 +178,14 @@ class Combine:
         self.rank = len(inner.outvars)
         one = inner.eqns[0] if len(inner.eqns) == 1 else None
         ends = [*inner.invars], [*inner.outvars]
+        self.is_second = [*inner.outvars] == [*inner.invars[1:2]]
         self.name = ""  # of the primitive, where it is just one
         if one is not None and ([*one.invars], [*one.outvars]) == ends:
             self.name = one.primitive.name
         builder = Builder()
         given = [builder.input(v.aval) for v in inner.invars]
-        results = builder.closed(jaxpr, given)
+        held = [Known(c) for c in getattr(jaxpr, "consts", consts)]
+        results = builder.evaluate(inner, held, given)
         builder.plan.outputs = [builder.slot(r).number for r in results]
         self.plan = builder.plan
 

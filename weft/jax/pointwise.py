@@ -4,7 +4,7 @@ Integers go as in XLA: a division by zero gives -1, a remainder the dividend, a 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -68,9 +68,14 @@ def mul(x: Tensor, y: Tensor, *, out: Out, **_: Any) -> Tensor:
     return torch.mul(x.to(out.dtype), y.to(out.dtype)) if wide else torch.mul(x, y)
 
 
+def _minus(y: Tensor) -> Tensor:
+    """Where an integer is -1, which none without a sign is."""
+    return y == -1 if y.dtype.is_signed else torch.zeros_like(y, dtype=torch.bool)
+
+
 def _divisor(y: Tensor) -> Tensor:
     """A divisor that no processor faults on: 1 for 0 and for -1."""
-    return torch.where((y == 0) | (y == -1), torch.ones_like(y), y)
+    return torch.where((y == 0) | _minus(y), torch.ones_like(y), y)
 
 
 @row("div")
@@ -78,7 +83,7 @@ def div(x: Tensor, y: Tensor, **_: Any) -> Tensor:
     if is_float(x):
         return torch.div(x, y)
     found = torch.div(x, _divisor(y), rounding_mode="trunc")
-    found = torch.where(y == -1, -x, found)
+    found = torch.where(_minus(y), -x, found)
     return torch.where(y == 0, torch.full_like(x, -1), found)
 
 
@@ -229,13 +234,15 @@ def convert(x: Tensor, *, out: Out, **_: Any) -> Tensor:
     return whole.to(out.dtype)
 
 
+NARROW = {"uint16": torch.int16, "uint32": torch.int32}  # as wide as they are in memory
+
+
 @row("bitcast_convert_type")
-def bitcast(x: Tensor, *, new_dtype: Any, out: Out, where: str, **_: Any) -> Tensor:
+def bitcast(x: Tensor, *, names: Sequence[str], out: Out, **_: Any) -> Tensor:
     """Of another width there is an axis more, or one fewer."""
     if x.dtype is torch.bool or out.dtype is torch.bool:
         return x.to(out.dtype)
-    own = _narrow(x)
-    target = {"uint16": torch.int16, "uint32": torch.int32}.get(out.name, out.dtype)
+    own, target = x.to(NARROW.get(names[0], x.dtype)), NARROW.get(out.name, out.dtype)
     sizes = own.element_size(), torch.empty(0, dtype=target).element_size()
     if sizes[0] > sizes[1]:
         own = own.unsqueeze(-1)
@@ -243,23 +250,17 @@ def bitcast(x: Tensor, *, new_dtype: Any, out: Out, where: str, **_: Any) -> Ten
     return found.squeeze(-1) if sizes[0] < sizes[1] else found
 
 
-def _narrow(x: Tensor) -> Tensor:
-    """Memory as JAX has it: what is held in a wider dtype, in one of its own width."""
-    narrow = {torch.int64: torch.int32}  # a uint32: without x64 nothing else is an int64
-    return x.to(narrow[x.dtype]) if x.dtype in narrow else x
-
-
 @row("reduce_precision")
 def reduce_precision(x: Tensor, *, exponent_bits: int, mantissa_bits: int, **_: Any) -> Tensor:
     """To nearest even in fewer bits; what is too large is infinite, too small a zero."""
-    kept = x.dtype
-    bits = x.float().view(torch.int32)
-    drop = 23 - mantissa_bits
+    kept, wide = x.dtype, x.dtype is torch.float64
+    bits = x.view(torch.int64) if wide else x.float().contiguous().view(torch.int32)
+    drop = (52 if wide else 23) - mantissa_bits
     if drop > 0:
         odd = (bits >> drop) & 1
         bits = (bits + ((1 << (drop - 1)) - 1) + odd) & ~((1 << drop) - 1)
-    found = bits.view(torch.float32)
-    if exponent_bits < 8:
+    found = bits.view(torch.float64 if wide else torch.float32)
+    if exponent_bits < (11 if wide else 8):
         bias = (1 << (exponent_bits - 1)) - 1
         least, most = 2.0 ** (1 - bias), math.ldexp(2 - 2.0**-mantissa_bits, bias)
         zero, infinite = torch.zeros_like(found), torch.full_like(found, math.inf)

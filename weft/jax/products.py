@@ -6,11 +6,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from weft.jax.rows import Out, refuse, row
+from weft.jax.rows import MISSING, Out, row
 from weft.jax.shapes import padded
 
 Tensor = torch.Tensor
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+MISSING["conv_general_dilated"] = lambda p, ranks: (
+    f"convolution over {ranks[0] - 2} axes" if ranks[0] > 5 else ""
+)
 
 
 @row("dot_general")
@@ -53,7 +56,6 @@ def conv_general_dilated(
     feature_group_count: int,
     batch_group_count: int,
     out: Out,
-    where: str,
     **_: Any,
 ) -> Tensor:
     d = dimension_numbers
@@ -67,13 +69,14 @@ def conv_general_dilated(
     if batch_group_count > 1:  # a group of the batch has features of its own
         groups = batch_group_count
         x = x.reshape(groups, x.shape[0] // groups, *x.shape[1:]).movedim(0, 1).flatten(1, 2)
-    found = _convolved(x, w, window_strides, rhs_dilation, groups, where)
+    found = _convolved(x, w, window_strides, rhs_dilation, groups)
     order = sorted(range(found.dim()), key=lambda i: tuple(d.out_spec)[i])
-    return found.round().permute(order) if exact else found.permute(order)
+    found = found.round().long() if exact else found
+    return found.permute(order)
 
 
 def _convolved(
-    x: Tensor, w: Tensor, strides: Sequence[int], dilation: Sequence[int], groups: int, where: str
+    x: Tensor, w: Tensor, strides: Sequence[int], dilation: Sequence[int], groups: int
 ) -> Tensor:
     rank = x.dim() - 2
     reach = [(n - 1) * s + 1 for n, s in zip(w.shape[2:], dilation, strict=True)]
@@ -84,6 +87,4 @@ def _convolved(
     if rank == 0:
         x, w = x.unsqueeze(-1), w.unsqueeze(-1)
         return F.conv1d(x, w, groups=groups).squeeze(-1)
-    if rank > 3:
-        refuse(f"convolution over {rank} axes", where)
     return CONVOLUTIONS[rank](x, w, stride=tuple(strides), dilation=tuple(dilation), groups=groups)

@@ -2,21 +2,15 @@
 
 @row("add")
 def add(x, y, **_): ...          # a row takes the operands, and by name the primitive's parameters,
-                                 # `out`, the type of its first result, and `where`, its source line
+                                 # `out`, the type of its first result, and `names`, the dtypes
+                                 # of its operands in JAX
 A result may have another dtype: the plan casts it to what JAX gives.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
-
-from weft.core.errors import UnsupportedOpError
-
-
-def refuse(what: str, where: str) -> NoReturn:
-    """UnsupportedOpError, with the line of the user's that asks for it."""
-    raise UnsupportedOpError(f"weft.from_jax has no {what}", where)
 
 
 class Out(NamedTuple):
@@ -30,6 +24,8 @@ class Out(NamedTuple):
 Row = Callable[..., Any]
 R = TypeVar("R", bound=Row)
 ROWS: dict[str, Row] = {}
+# What of a primitive has no row: its parameters and the ranks of its operands -> that, or "".
+MISSING: dict[str, Callable[[dict[str, Any], list[int]], str]] = {}
 
 
 def row(*names: str) -> Callable[[R], R]:
