@@ -87,6 +87,21 @@ def test_a_condition_selects_of_both_branches() -> None:
         check(third, jnp.int32(i), array(5))
 
 
+def test_a_branch_that_would_not_end_does_not_run() -> None:
+    def halve(x):  # for ever of an infinity
+        return jax.lax.while_loop(lambda y: y.sum() > 1, lambda y: y * 0.5, x)
+
+    f = weft.from_jax(lambda x: jax.lax.cond(jnp.isfinite(x).all(), halve, lambda x: x, x))
+    assert f(jnp.full(3, jnp.inf)).tolist() == [np.inf] * 3
+    np.testing.assert_allclose(f(jnp.full(3, 8.0)), jnp.full(3, 0.25))
+
+
+def test_what_a_function_holds_is_held_once() -> None:
+    w = array(64, 64)
+    jaxpr, _ = traced(lambda x: jnp.tanh(x @ w) @ w, [array(64)], {})
+    assert len(planned(jaxpr).constants) == 1
+
+
 def test_indices_go_where_jax_has_them_go() -> None:
     x, i = array(6, 3), jnp.array([0, 5, -1, 9])
     check(lambda x, i: (x[i], x.at[i].add(1.0), x.at[i].set(2.0), x.at[i].max(0.5)), x, i)
@@ -169,6 +184,8 @@ def test_an_error_says_which_primitive_and_where() -> None:
     with pytest.raises(UnsupportedOpError, match="primitive pure_callback has no row") as caught:
         weft.from_jax(calls_python)(array(3))
     assert "test_from_jax.py" in str(caught.value.where)
+    with pytest.raises(UnsupportedOpError, match="debug_print has effects"):
+        weft.from_jax(lambda x: [jax.debug.print("hi"), x][1])(array(3))
     with pytest.raises(CaptureError, match="JAX cannot trace <lambda>: dot_general") as caught:
         weft.from_jax(lambda x, y: x @ y)(array(2, 3), array(2, 3))
     assert "test_from_jax.py" in str(caught.value.where)

@@ -72,7 +72,8 @@ class Converted:
         jaxpr, tree = traced(self.fn, args, kwargs)
         names = [re.sub(r"\W+", "_", n).strip("_") for n in jaxpr.jaxpr.debug_info.arg_names]
         plan, backend = planned(jaxpr), graph_backend(self.session)
-        plan.compile_loops(backend)
+        for loop in plan.loops():  # their bodies are compiled when they first run
+            loop.backend = backend
         run = backend(plan.graph([n or "x" for n in names]), [*map(to_torch, leaves)])
         return Program(run, tree, tuple(aval.dtype for aval in jaxpr.out_avals))
 

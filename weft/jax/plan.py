@@ -19,7 +19,7 @@ from weft.frontend.lines import innermost_line
 from weft.jax import folds, indexing, linear, pointwise, products, shapes, windows
 from weft.jax.library import evaluated, expanded, held, known_tensor, physical, stack_of
 from weft.jax.rows import MISSING, ROWS, Out
-from weft.jax.steps import Loop, Plan, Step, kept
+from weft.jax.steps import Branch, Loop, Plan, Step, kept
 
 FAMILIES = folds, indexing, linear, pointwise, products, shapes, windows  # their rows are in ROWS
 SMALL = 64  # most elements of a value that is computed beforehand, if it is larger than operands
@@ -70,6 +70,7 @@ class Builder:
     def __init__(self) -> None:
         self.plan = Plan()
         self.count = 0
+        self.constants: dict[int, tuple[Slot, Known]] = {}  # by the id of a value that is kept
         self.stack = ""  # the lines that calls come from
         self.inside = False  # a primitive that others define: calls come from its line
 
@@ -86,10 +87,13 @@ class Builder:
         """A value that a call can read: a known one becomes a constant."""
         if isinstance(value, Slot):
             return value
+        if id(value.value) in self.constants:
+            return self.constants[id(value.value)][0]
         tensor, shape = known_tensor(value.value), known_aval(value.value)
         found = Slot(self.number(), shape)
         if tensor.dim():
             self.plan.constants[found.number] = tensor
+            self.constants[id(value.value)] = found, value
         else:  # part of the program, not an operand
             full = partial(torch.full, (), tensor.item(), dtype=tensor.dtype)
             out = Out((), tensor.dtype, np.dtype(shape.dtype).name)
@@ -140,6 +144,8 @@ class Builder:
             return inputs
         if name in CONTROL:
             return CONTROL[name](self, eqn, inputs)
+        if eqn.effects:
+            raise UnsupportedOpError(f"JAX's primitive {name} has effects", self.where)
         known = all(isinstance(v, Known) for v in inputs)
         if known and (is_small(eqn) or name not in ROWS):
             return [Known(v) for v in evaluated(eqn, [v.value for v in inputs])]  # type: ignore[union-attr]
@@ -283,11 +289,17 @@ def _while(b: Builder, eqn: Any, inputs: list[Value]) -> list[Value]:
 
 
 def _cond(b: Builder, eqn: Any, inputs: list[Value]) -> list[Value]:
-    """One branch where the index is known; else all of them, of which one is selected."""
+    """One branch where the index is known; else all of them, of which one is selected.
+
+    A branch with a loop that might not end runs only where it is chosen.
+    """
     branches, (index, *args) = eqn.params["branches"], inputs
     if isinstance(index, Known):
         chosen = min(max(int(np.asarray(index.value)), 0), len(branches) - 1)
         return b.closed(branches[chosen], args)
+    plans = [planned(branch) for branch in branches]
+    if any(plan.loops() for plan in plans):
+        return b.step("cond", Branch(plans), [index, *args], [v.aval for v in eqn.outvars])
     results = [b.closed(branch, args) for branch in branches]
     out: list[Value] = []
     for values, v in zip(zip(*results, strict=True), eqn.outvars, strict=True):

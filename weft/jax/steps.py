@@ -52,12 +52,15 @@ class Plan:
             values.update(zip(step.outputs, found, strict=True))
         return [values[i] for i in self.outputs]
 
-    def compile_loops(self, backend: Backend) -> None:
-        """Has the bodies of loops compiled when they first run."""
+    def loops(self) -> list[Loop]:
+        """Those that read their conditions, also in branches and in other loops."""
+        found: list[Loop] = []
         for step in self.steps:
             if isinstance(step.run, Loop):
-                step.run.backend = backend
-                step.run.body.compile_loops(backend)
+                found += [step.run, *step.run.body.loops()]
+            if isinstance(step.run, Branch):
+                found += [loop for plan in step.run.plans for loop in plan.loops()]
+        return found
 
     def graph(self, names: Sequence[str]) -> torch.fx.GraphModule:
         """The same as a graph of one node for each call, over inputs of these names."""
@@ -123,6 +126,16 @@ class Loop:
             names = [f"x{i}" for i in range(len(values))]
             self.compiled = self.backend(self.body.graph(names), values)
         return self.compiled(*values)
+
+
+@dataclass
+class Branch:
+    """One of several plans, which a number chooses: read in Python."""
+
+    plans: list[Plan]
+
+    def __call__(self, index: torch.Tensor, *values: torch.Tensor) -> list[torch.Tensor]:
+        return self.plans[min(max(int(index), 0), len(self.plans) - 1)].run(values)
 
 
 def kept(pred: torch.Tensor, after: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
