@@ -48,21 +48,34 @@ def test_gradients_and_vmap_are_in_the_jaxpr() -> None:
 
 
 def test_loops_of_known_length_are_unrolled() -> None:
-    def rnn(w, xs):
+    def rnn(w, xs, reverse=True):
         def step(h, x):
             h = jnp.tanh(h @ w + x)
             return h, h * 2
 
-        return jax.lax.scan(step, jnp.zeros(4), xs, reverse=True)
+        return jax.lax.scan(step, jnp.zeros(4), xs, reverse=reverse)
 
     check(rnn, array(4, 4), array(3, 4, seed=1))
     check(lambda x: jax.lax.fori_loop(0, 5, lambda i, y: y * 0.5 + i, x), array(8), kernels=1)
+
+    long = array(100, 4, seed=1)  # in Python, the body compiled
+    for reverse in (False, True):
+        f = weft.from_jax(lambda w, xs, r=reverse: jnp.sin(rnn(w, xs, r)[1]))
+        np.testing.assert_allclose(
+            f(array(4, 4), long), jnp.sin(rnn(array(4, 4), long, reverse)[1]), rtol=1e-5, atol=1e-6
+        )
+        assert len(f.report.kernels) < 9 and "scan of 100 iterations" in f.report.reasons[0]
 
     def count(i, x):  # the counter of a while is known as well
         return jax.lax.while_loop(lambda c: c[0] < 4, lambda c: (c[0] + 1, c[1] * 2), (i, x))[1]
 
     jaxpr, _ = traced(lambda x: count(0, x), [array(3)], {})
     assert len([s for s in planned(jaxpr).steps if s.inputs]) == 4
+
+    def many(x):
+        return jax.lax.while_loop(lambda c: c[0] < 99, lambda c: (c[0] + 1, c[1] * 1.1), (0, x))
+
+    np.testing.assert_allclose(weft.from_jax(many)(array(3))[1], many(array(3))[1], rtol=1e-5)
 
 
 def test_a_loop_that_reads_its_condition_runs_in_python() -> None:

@@ -19,11 +19,11 @@ from weft.frontend.lines import innermost_line
 from weft.jax import folds, indexing, linear, pointwise, products, shapes, windows
 from weft.jax.library import evaluated, expanded, held, known_tensor, physical, stack_of
 from weft.jax.rows import MISSING, ROWS, Out
-from weft.jax.steps import Branch, Loop, Plan, Step, kept
+from weft.jax.steps import Branch, Loop, Plan, Scan, Step, kept
 
 FAMILIES = folds, indexing, linear, pointwise, products, shapes, windows  # their rows are in ROWS
 SMALL = 64  # most elements of a value that is computed beforehand, if it is larger than operands
-ITERATIONS = 1 << 14  # most of a loop whose length is known: it is unrolled
+UNROLLED = 64  # most iterations of a loop that is unrolled, where JAX knows how many there are
 INLINED = {
     **dict.fromkeys(("jit", "pjit", "closed_call", "remat2", "checkpoint", "composite"), "jaxpr"),
     "custom_vmap_call": "call",
@@ -142,13 +142,13 @@ class Builder:
             return self.closed(eqn.params[INLINED[name]], inputs)
         if name in SAME:
             return inputs
-        if name in CONTROL:
-            return CONTROL[name](self, eqn, inputs)
         if eqn.effects:
             raise UnsupportedOpError(f"JAX's primitive {name} has effects", self.where)
         known = all(isinstance(v, Known) for v in inputs)
         if known and (is_small(eqn) or name not in ROWS):
             return [Known(v) for v in evaluated(eqn, [v.value for v in inputs])]  # type: ignore[union-attr]
+        if name in CONTROL:
+            return CONTROL[name](self, eqn, inputs)
         if name in ROWS:
             return self.call(eqn, inputs)
         inner = expanded(eqn, [aval_of(v) for v in inputs])
@@ -227,16 +227,19 @@ def _linear_solve(b: Builder, eqn: Any, inputs: list[Value]) -> list[Value]:
 
 
 def _scan(b: Builder, eqn: Any, inputs: list[Value]) -> list[Value]:
-    """Unrolled: the body once for each slice."""
+    """Unrolled where it is short: the body once for each slice."""
     p = eqn.params
     consts, rest = inputs[: p["num_consts"]], inputs[p["num_consts"] :]
     carry, xs = rest[: p["num_carry"]], rest[p["num_carry"] :]
-    length = p["length"]
-    check_length(length, "scan", b.where)
+    order = range(p["length"])
+    order = order[::-1] if p["reverse"] else order
+    if len(order) > UNROLLED:
+        run = Scan(planned(p["jaxpr"]), len(consts), len(carry), order)
+        return b.step("scan", run, inputs, [v.aval for v in eqn.outvars])
     slices = [b.slot(x) for x in xs]
     of_slices = p["jaxpr"].jaxpr.invars[len(consts) + len(carry) :]
     stacked: list[list[Value]] = [[] for _ in eqn.outvars[p["num_carry"] :]]
-    for t in reversed(range(length)) if p["reverse"] else range(length):
+    for t in order:
         parts = [
             b.step("select", partial(torch.select, dim=0, index=t), [x], [v.aval])[0]
             for x, v in zip(slices, of_slices, strict=True)
@@ -258,18 +261,13 @@ def stacked_of(*parts: torch.Tensor) -> torch.Tensor:
     return torch.stack(parts)
 
 
-def check_length(count: int, what: str, where: str | None) -> None:
-    if count > ITERATIONS:
-        told = f"JAX's {what} of {count} iterations: at most {ITERATIONS} are unrolled"
-        raise UnsupportedOpError(told, where)
-
-
 def _while(b: Builder, eqn: Any, inputs: list[Value]) -> list[Value]:
-    """Unrolled while JAX knows the condition; from there on a loop that reads it."""
+    """Unrolled where JAX knows the condition and it is short; else a loop that reads it."""
     p = eqn.params
     n, m = p["cond_nconsts"], p["body_nconsts"]
     of_cond, of_body, carry = inputs[:n], inputs[n : n + m], inputs[n + m :]
-    for count in range(ITERATIONS + 1):
+    before = len(b.plan.steps)
+    for _ in range(UNROLLED + 1):
         probe = Builder()
         probe.count = b.count
         (runs,) = probe.closed(p["cond_jaxpr"], [*of_cond, *carry])
@@ -278,14 +276,14 @@ def _while(b: Builder, eqn: Any, inputs: list[Value]) -> list[Value]:
         pred = np.asarray(runs.value)
         if not pred.any():
             return carry
-        check_length(count, "while", b.where)
         after = b.closed(p["body_jaxpr"], [*of_body, *carry])
         if not pred.all():
             outs = zip(after, carry, eqn.outvars, strict=True)
             after = [b.step("kept", kept, [runs, *xs], [v.aval])[0] for *xs, v in outs]
         carry = after
-    loop = Loop(planned(p["cond_jaxpr"]), planned(p["body_jaxpr"]), n, m)
-    return b.step("while", loop, [*of_cond, *of_body, *carry], [v.aval for v in eqn.outvars])
+    del b.plan.steps[before:]
+    loop = Loop(planned(p["body_jaxpr"]), planned(p["cond_jaxpr"]), n, m)
+    return b.step("while", loop, inputs, [v.aval for v in eqn.outvars])
 
 
 def _cond(b: Builder, eqn: Any, inputs: list[Value]) -> list[Value]:

@@ -13,7 +13,9 @@ from operator import getitem
 from typing import Any, NamedTuple
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
+from weft.core.errors import CaptureError
 from weft.jax.library import WIDER
 from weft.jax.rows import Out
 
@@ -52,11 +54,11 @@ class Plan:
             values.update(zip(step.outputs, found, strict=True))
         return [values[i] for i in self.outputs]
 
-    def loops(self) -> list[Loop]:
-        """Those that read their conditions, also in branches and in other loops."""
-        found: list[Loop] = []
+    def loops(self) -> list[Body]:
+        """Loops that are not unrolled, also in branches and in other loops."""
+        found: list[Body] = []
         for step in self.steps:
-            if isinstance(step.run, Loop):
+            if isinstance(step.run, Body):
                 found += [step.run, *step.run.body.loops()]
             if isinstance(step.run, Branch):
                 found += [loop for plan in step.run.plans for loop in plan.loops()]
@@ -98,18 +100,32 @@ def finished(value: torch.Tensor, out: Out) -> torch.Tensor:
 
 
 @dataclass
-class Loop:
-    """A loop that reads its condition, in Python; a back end, where there is one, has the body.
+class Body:
+    """A plan that runs again and again, in Python; a back end, where there is one, compiles it."""
+
+    body: Plan
+    backend: Backend | None = field(default=None, kw_only=True)
+    compiled: Callable[..., Any] | None = field(default=None, kw_only=True)
+
+    def step(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        if self.backend is None:
+            return self.body.run(values)
+        if self.compiled is None:
+            names = [f"x{i}" for i in range(len(values))]
+            self.compiled = self.backend(self.body.graph(names), values)
+        return self.compiled(*values)
+
+
+@dataclass
+class Loop(Body):
+    """A loop that reads its condition.
 
     The values are those that the condition reads alone, those that the body does, and the rest.
     """
 
     cond: Plan
-    body: Plan
     of_cond: int
     of_body: int
-    backend: Backend | None = None
-    compiled: Callable[..., Any] | None = None
 
     def __call__(self, *values: torch.Tensor) -> list[torch.Tensor]:
         n, m = self.of_cond, self.of_cond + self.of_body
@@ -119,13 +135,28 @@ class Loop:
             carry = [kept(pred, *both) for both in zip(after, carry, strict=True)]
         return carry
 
-    def step(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        if self.backend is None:
-            return self.body.run(values)
-        if self.compiled is None:
-            names = [f"x{i}" for i in range(len(values))]
-            self.compiled = self.backend(self.body.graph(names), values)
-        return self.compiled(*values)
+
+@dataclass
+class Scan(Body):
+    """A long loop over slices: constants, what it carries on, and what it takes slices of."""
+
+    consts: int
+    carried: int
+    order: range
+
+    def __call__(self, *values: torch.Tensor) -> list[torch.Tensor]:
+        if any(isinstance(x, FakeTensor) for x in values):  # a tracer would unroll it
+            told = f"a scan of {len(self.order)} iterations runs in Python, its body compiled"
+            raise CaptureError(told)
+        n, m = self.consts, self.consts + self.carried
+        consts, carry, xs = values[:n], values[n:m], values[m:]
+        made: list[Sequence[torch.Tensor]] = []
+        for t in self.order:
+            found = self.step([*consts, *carry, *(x[t] for x in xs)])
+            carry = found[: self.carried]
+            made.append(found[self.carried :])
+        made = made if self.order.step > 0 else made[::-1]
+        return [*carry, *map(torch.stack, zip(*made, strict=True))]
 
 
 @dataclass
