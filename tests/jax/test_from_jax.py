@@ -186,6 +186,14 @@ def test_tensors_of_torch_give_tensors_and_gradients() -> None:
     assert isinstance(out, torch.Tensor)
     (grad,) = torch.autograd.grad(out, x)
     torch.testing.assert_close(grad, 2 * x.detach().cos())
+
+    def through_loops(x):  # torch's autograd follows them
+        y = jax.lax.scan(lambda c, v: (c + v**2, c), jnp.float32(0), x)[0]
+        return jax.lax.while_loop(lambda y: y > 1, lambda y: y * 0.5, y)
+
+    long = torch.full((100,), 0.5, requires_grad=True)
+    (grad,) = torch.autograd.grad(weft.from_jax(through_loops)(long), long)
+    torch.testing.assert_close(grad, torch.full((100,), 1 / 32))
     f(torch.randn(7), 2.0), f(torch.randn(8), 2.0)
     assert len(f.programs) == 2  # a program for each signature
 

@@ -13,7 +13,6 @@ from operator import getitem
 from typing import Any, NamedTuple
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from weft.core.errors import CaptureError
 from weft.jax.library import WIDER
@@ -107,6 +106,11 @@ class Body:
     backend: Backend | None = field(default=None, kw_only=True)
     compiled: Callable[..., Any] | None = field(default=None, kw_only=True)
 
+    def refuse_tracers(self, what: str, values: Sequence[torch.Tensor]) -> None:
+        """CaptureError for values that stand for others: a tracer cuts the loop out."""
+        if any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in values):
+            raise CaptureError(f"{what} runs in Python, its body compiled")
+
     def step(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         if self.backend is None:
             return self.body.run(values)
@@ -128,6 +132,7 @@ class Loop(Body):
     of_body: int
 
     def __call__(self, *values: torch.Tensor) -> list[torch.Tensor]:
+        self.refuse_tracers("a loop that reads its condition", values)
         n, m = self.of_cond, self.of_cond + self.of_body
         of_cond, of_body, carry = values[:n], values[n:m], [*values[m:]]
         while bool((pred := self.cond.run([*of_cond, *carry])[0]).any()):
@@ -145,9 +150,7 @@ class Scan(Body):
     order: range
 
     def __call__(self, *values: torch.Tensor) -> list[torch.Tensor]:
-        if any(isinstance(x, FakeTensor) for x in values):  # a tracer would unroll it
-            told = f"a scan of {len(self.order)} iterations runs in Python, its body compiled"
-            raise CaptureError(told)
+        self.refuse_tracers(f"a scan of {len(self.order)} iterations", values)
         n, m = self.consts, self.consts + self.carried
         consts, carry, xs = values[:n], values[n:m], values[m:]
         made: list[Sequence[torch.Tensor]] = []
