@@ -12,7 +12,9 @@ from tests.agree.inputs import Case, f32, i64
 from tests.agree.test_programs import PROGRAMS
 from tests.conformance.mlir import check, compare
 from tests.export import mlir_executor
+from weft import driver
 from weft.core.errors import UnsupportedOpError
+from weft.core.passes import PassLog
 from weft.export.mlir import to_mlir
 
 WHY = mlir_executor.missing()
@@ -54,6 +56,19 @@ def test_one_text_runs_at_any_size() -> None:
         x = torch.randn(shape)
         (got,) = mlir_executor.run(program, [x.numpy()])
         np.testing.assert_allclose(got, torch.softmax(x, -1).t().numpy(), rtol=1e-6)
+
+
+@runs
+def test_pairs_of_bf16_are_words() -> None:
+    a, b = torch.randn(5, 9).bfloat16(), torch.randn(9, 6).bfloat16()
+    f = weft.compile(lambda a, b: a @ b).prepare(a, b)
+    graph = f.programs[0].artifact.levels().program("torch")
+    levels = driver.lower(graph, driver.Options("cpu:avx512_bf16"), PassLog())
+    assert "dot_bf16" in levels.text("loop") and "arith.shli" in levels.text("mlir")
+    (got,) = mlir_executor.run(levels.program("loop"), [driver.to_numpy(x) for x in (a, b)])
+    np.testing.assert_allclose(
+        got.astype(np.float64), a.double() @ b.double(), rtol=1e-2, atol=1e-2
+    )
 
 
 def test_a_function_without_a_row_is_an_error_that_names_it() -> None:
