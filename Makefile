@@ -7,7 +7,8 @@ JOBS   ?= 2
 BIN   := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test corpus conformance judges lint typecheck bench bench-search bench-train docs setup opencl browser clean
+.PHONY: demo test corpus conformance judges lint typecheck bench bench-search bench-train docs setup \
+    opencl browser mlir clean
 
 demo: $(READY)
 	@$(BIN)/python -m bench.demo
@@ -21,7 +22,7 @@ bench-search: $(READY)
 bench-train: $(READY)
 	@$(BIN)/python -m bench.train --json bench/results/train.json
 
-test: lint typecheck opencl browser
+test: lint typecheck opencl browser mlir
 	@echo "pytest, $(JOBS) processes"
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder \
 	    --durations=10
@@ -33,6 +34,8 @@ conformance: $(READY)
 	@$(BIN)/python -W ignore -m tests.conformance --jobs $(JOBS)
 	@$(BIN)/python -W ignore -m tests.conformance.training
 	@$(BIN)/python -m tests.conformance.native
+	@$(BIN)/python -W ignore -m tests.conformance.mlir
+	@$(BIN)/python -W ignore -m tests.conformance.jax
 
 judges: $(READY)
 	@$(BIN)/python -m tests.judges
@@ -48,7 +51,7 @@ typecheck: $(READY)
 docs: $(READY)
 	@$(BIN)/python -m pytest -q tests/test_docs.py tests/sim/test_page.py --update-golden
 
-setup: $(READY) opencl browser
+setup: $(READY) opencl browser mlir
 
 INSTALL := DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -y --no-install-recommends install
 
@@ -72,6 +75,16 @@ browser:
 	    echo "setup: Chromium, for the tests of pages"; \
 	    { $(CHROMIUM) || { timeout 120 apt-get -qq update && $(CHROMIUM); }; } >/dev/null 2>&1 \
 	    || echo "setup: Chromium cannot be installed: tests that open a page are skipped"; \
+	fi
+
+# It lowers the loop level by MLIR's own tools, installed in the same way.
+MLIR := $(INSTALL) mlir-22-tools
+mlir:
+	@if ! { command -v mlir-opt-22 || command -v mlir-opt; } >/dev/null && [ "$$(id -u)" = 0 ] \
+	    && command -v apt-get >/dev/null; then \
+	    echo "setup: MLIR's tools, for the tests of --ir mlir"; \
+	    { $(MLIR) || { timeout 120 apt-get -qq update && $(MLIR); }; } >/dev/null 2>&1 \
+	    || echo "setup: MLIR's tools cannot be installed: tests that run MLIR are skipped"; \
 	fi
 
 $(READY): pyproject.toml

@@ -37,6 +37,8 @@ LAYERS: dict[str, set[str]] = {
     "tile": {"core", "scalar", "targets"},
     "kernel": {"core", "scalar", "targets"},
     "emit": {"core", "scalar", "targets", "kernel.ops"},
+    # Texts for others, of a level and above none.
+    "export": {"core", "scalar"},
     # Below the levels: source text and launch specs, never IR.
     "runtime": {"core", "library", "targets", "config"},
     # The simulator takes source text as well, and compiles and caches it by the runtime's means.
@@ -72,6 +74,8 @@ LAYERS: dict[str, set[str]] = {
     "driver": {"*"},
     "calling": {"core", "frontend", "options", "runtime"},
     "transforms": {"calling", "driver", "library", "options"},
+    # Functions of JAX as functions of torch's calls, which the driver compiles.
+    "jax": {"driver", "options", "core.errors", "frontend.autograd", "frontend.lines"},
     "dynamo": {"driver", "core.errors", "config", "frontend.python"},
     "cli": {
         *("weft", "driver", "options", "core.errors", "library.calls"),
@@ -99,7 +103,15 @@ LAYERS: dict[str, set[str]] = {
         *("link.places", "tune"),
     },
     "__main__": {"cli.main"},
-    "weft": {"driver", "transforms", "core.errors", "targets", "runtime.blocks", "runtime.report"},
+    "weft": {
+        "driver",
+        "transforms",
+        "core.errors",
+        "jax",
+        "targets",
+        "runtime.blocks",
+        "runtime.report",
+    },
 }
 
 # The modules that lower a level, or folders of them, may import the ops of the next one as well.
@@ -123,6 +135,7 @@ ABOVE = {
 OPTIONAL = {
     "cuda",
     "egglog",
+    "jax",
     "matplotlib",
     "onnxruntime",
     "openvino",

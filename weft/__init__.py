@@ -18,6 +18,7 @@ from weft.core.errors import (
     WeftError,
 )
 from weft.driver import compile, ir, report
+from weft.jax.convert import from_jax
 from weft.runtime.blocks import empty_cache
 from weft.runtime.report import Report
 from weft.targets.cpu import CPU as Target
@@ -39,6 +40,7 @@ __all__ = [
     "compile",
     "custom_gradient",
     "empty_cache",
+    "from_jax",
     "grad",
     "ir",
     "report",

@@ -14,6 +14,7 @@ from weft.core.passes import Passes, PassLog, call_by_name, numbered
 from weft.emit.gpu import Launch
 from weft.emit.languages import LANGUAGES
 from weft.emit.sources import sources_of
+from weft.export.mlir import to_mlir
 from weft.frontend import torch_level
 from weft.frontend.graph import KNOWN, Known
 from weft.frontend.lower import to_tensor
@@ -106,8 +107,11 @@ class Levels:
     def text(self, level: str) -> str:
         """Text of one level; `source` and the name of its language are the emitted files.
 
-        `schedule` is what was chosen for each kernel, as weft.compile(schedule=...) takes it.
+        `schedule` is what was chosen for each kernel, as weft.compile(schedule=...) takes it, and
+        `mlir` the loop level in MLIR's dialects.
         """
+        if level == "mlir":
+            return to_mlir(self.program("loop"))
         if level == "schedule":
             return show_schedule(self.chooser)
         if level in ("source", self.language):
@@ -115,7 +119,7 @@ class Levels:
         if level in ("c", *LANGUAGES):
             told = f"the sources for this target are {self.language}, not {level}"
             raise WeftError(f"{told}: choose a target of that language")
-        choice("level", level, (*VERIFY, "schedule", "source", "c", *LANGUAGES))
+        choice("level", level, (*VERIFY, "mlir", "schedule", "source", "c", *LANGUAGES))
         return print_program(self.program(level))
 
 

@@ -1,0 +1,1 @@
+"""JAX in: functions of JAX as functions that weft compiles."""
