@@ -1,0 +1,255 @@
+"""One call of a program, traced: its graph, its constants, and what callers see of it.
+
+call = trace(source, options)       # one graph, as weft.compile(fallback="error") makes it
+call.captured.graph, call.inputs, call.outputs, call.weights, call.bindings
+
+The call is run once, with a back end that computes nothing: its results are marked, so that what
+Python makes of them (views, tuples, inputs that are returned) is told by where they lie.
+"""
+
+# pyright: reportPrivateUsage=false
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch.utils import _pytree as pytree
+
+from weft import driver
+from weft.calling import compiled
+from weft.cli.program import Source
+from weft.core.errors import CaptureError, WeftError
+from weft.core.node import Node
+from weft.core.types import TensorType
+from weft.frontend.graph import Captured, Runner
+from weft.frontend.torch_level import type_of
+from weft.options import Options
+from weft.runtime.extern import torch_dtype
+from weft.scalar.ops import constant
+from weft.scalar.resize import sizes_of, with_sizes
+from weft.scalar.sizes import Size
+
+Memory = Literal["own", "of_input", "of_output", "of_weight"]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output as C sees it; `of` and `offset` as weft_model.h has them."""
+
+    name: str
+    type: TensorType
+    written: bool = False
+    memory: Memory = "own"
+    of: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A placeholder, or a result, of the graph: input, weight or output number `of`."""
+
+    memory: Memory
+    of: int
+
+
+@dataclass
+class Traced:
+    """`bindings` has one for each placeholder, then one for each fresh result of the graph."""
+
+    name: str
+    captured: Captured
+    inputs: list[Tensor] = field(default_factory=list[Tensor])
+    outputs: list[Tensor] = field(default_factory=list[Tensor])
+    weights: list[tuple[str, torch.Tensor]] = field(default_factory=list[Any])
+    bindings: list[Binding] = field(default_factory=list[Binding])
+    left_out: list[str] = field(default_factory=list[str])  # results that are no tensors
+    sizes: dict[Node, tuple[int, int]] = field(default_factory=dict[Node, Any])  # input, dimension
+    conditions: list[tuple[str, str]] = field(default_factory=list[Any])  # on sizes: text, and C
+
+
+@dataclass(frozen=True)
+class _Marker(driver.Builder):
+    """A back end that keeps what it is given, and gives memory that nobody has written."""
+
+    found: list[Any] = field(default_factory=list[Any])
+
+    def __call__(self, captured: Captured) -> Runner:
+        def run(given: Sequence[Any]) -> Sequence[torch.Tensor]:
+            nodes = sizes_of(captured.graph).values()
+            count = len(captured.placeholders)
+            numbers = dict(zip(nodes, map(constant, given[count:]), strict=True))
+            fresh = len(captured.layouts) - len(captured.mutations)
+            results = [empty(with_sizes(t, numbers)) for t in captured.layouts[:fresh]]
+            self.found.append((captured, [*given[:count]], results))
+            return tuple(results)
+
+        return run
+
+
+def empty(t: TensorType) -> torch.Tensor:
+    return torch.empty_strided(t.shape, t.layout, dtype=torch_dtype(str(t.dtype.word)))
+
+
+def trace(source: Source, options: Options, sizes: Mapping[str, Any] | None = None) -> Traced:
+    """The call that a source describes; CaptureError where it is not one graph."""
+    marker = _Marker(replace(options, fallback="error"), sizes, one_graph=True)
+    with torch.no_grad():
+        results = compiled(source.callable, marker)(*source.args, **source.kwargs)
+    if not marker.found:
+        raise CaptureError("the call computes nothing with tensors, so there is nothing to export")
+    captured, given, fresh = marker.found[-1]
+    if any(p.region is not None for p in captured.placeholders):
+        raise CaptureError("arguments that share memory which the program writes to")
+    call = Traced(source.title, captured)
+    own = _inputs(call, source, given)
+    _bind(call, source, given, own)
+    _outputs(call, results, given, fresh)
+    _sizes(call)
+    return call
+
+
+# --- inputs and weights
+
+
+def argument_names(source: Source) -> list[tuple[str, Any]]:
+    """All leaves of the arguments, each with a name: x, past.0, config.scale."""
+    fn = source.callable
+    target = fn.forward if isinstance(fn, torch.nn.Module) else fn
+    try:
+        parameters = [*inspect.signature(target).parameters.values()]
+    except (TypeError, ValueError):
+        parameters = []
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "arg")
+    more = (f"{rest}.{i}" for i in range(len(source.args)))
+    trees = dict(zip([*names, *more], source.args, strict=False)) | source.kwargs
+    return [(dotted(name, path), leaf) for name, tree in trees.items() for path, leaf in paths(tree)]
+
+
+def paths(tree: Any) -> list[tuple[Any, Any]]:
+    return pytree.tree_flatten_with_path(tree)[0]
+
+
+def dotted(first: str, path: Sequence[Any]) -> str:
+    """A path within a tree as a name."""
+    steps = (getattr(k, n) for k in path for n in ("key", "idx", "name") if hasattr(k, n))
+    return ".".join([*([first] if first else []), *map(str, steps)])
+
+
+def _inputs(call: Traced, source: Source, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Declares the tensors among the arguments; those that the graph reads as it has them."""
+    captured = call.captured
+    own: dict[int, str] = {}
+    tensors: list[torch.Tensor] = []
+    for name, leaf in argument_names(source):
+        if not isinstance(leaf, torch.Tensor):
+            continue
+        if id(leaf) in own:
+            raise CaptureError(f"the arguments {own[id(leaf)]} and {name} are one tensor")
+        own[id(leaf)] = name
+        at = next((i for i, t in enumerate(given) if t is leaf), None)
+        if at is None:
+            if leaf.layout is not torch.strided:
+                raise CaptureError(f"argument {name} is no plain tensor")
+            declared = Tensor(name, type_of(leaf))
+        else:
+            p = captured.placeholders[at]
+            if p.position in captured.numbers:
+                raise CaptureError(f"the value of argument {name} decides what is computed")
+            declared = Tensor(name, p.node.type, at in captured.mutations)
+        call.inputs.append(declared)
+        tensors.append(leaf)
+    return tensors
+
+
+def _bind(call: Traced, source: Source, given: Sequence[Any], own: Sequence[torch.Tensor]) -> None:
+    """What each placeholder is: an argument, or else a weight."""
+    numbers = {id(t): i for i, t in enumerate(own)}
+    known, graph = _state_names(source.callable), call.captured.graph
+    names = [graph.names[node] for node in graph.inputs]
+    for i, t in enumerate(given):
+        if id(t) in numbers:
+            call.bindings.append(Binding("of_input", numbers[id(t)]))
+            continue
+        if t.device.type == "meta":
+            raise WeftError(f"{names[i]} has no values: its tensors are on the meta device")
+        name = known.get(id(t)) or names[i]
+        call.bindings.append(Binding("of_weight", len(call.weights)))
+        call.weights.append((name, t.detach()))
+
+
+def _state_names(fn: Callable[..., Any]) -> dict[int, str]:
+    """Parameters and buffers of a module by their own names, the first of several."""
+    if not isinstance(fn, torch.nn.Module):
+        return {}
+    every = [*fn.named_parameters(), *fn.named_buffers()]
+    return {id(t): name for name, t in reversed(every)}
+
+
+# --- outputs
+
+
+def _outputs(
+    call: Traced, results: Any, given: Sequence[torch.Tensor], fresh: Sequence[torch.Tensor]
+) -> None:
+    """Finds each tensor that the call gave among what it was given and what the graph made."""
+    flat = [(dotted("", path) or "out", leaf) for path, leaf in paths(results)]
+    places: dict[int, int] = {}  # of fresh results, by number: outputs
+    for name, leaf in flat:
+        number = next((i for i, t in enumerate(fresh) if t is leaf), None)
+        if not isinstance(leaf, torch.Tensor):
+            call.left_out.append(f"{name} is {leaf!r}" if leaf is not None else f"{name} is None")
+        elif number is not None and number not in places:
+            places[number] = len(call.outputs)
+            call.outputs.append(Tensor(name, call.captured.layouts[number]))
+        else:
+            call.outputs.append(_part(call, name, leaf, given, fresh))
+    for number, t in enumerate(call.captured.layouts[: len(fresh)]):
+        if number not in places:  # outputs are views of it
+            places[number] = len(call.outputs)
+            call.outputs.append(Tensor(f"memory.{number}", t))
+    call.outputs = [
+        replace(t, of=places[t.of]) if t.memory == "of_output" else t for t in call.outputs
+    ]
+    call.bindings += [Binding("own", places[i]) for i in range(len(fresh))]
+
+
+def _part(
+    call: Traced,
+    name: str,
+    leaf: torch.Tensor,
+    given: Sequence[torch.Tensor],
+    fresh: Sequence[torch.Tensor],
+) -> Tensor:
+    """An output that lies in the memory of something else."""
+    storage = leaf.untyped_storage()._cdata
+    for i, base in enumerate((*given, *fresh)):
+        if base.untyped_storage()._cdata != storage:
+            continue
+        if base.dtype != leaf.dtype or sizes_of(call.captured.graph):
+            told = "another dtype" if base.dtype != leaf.dtype else "a shape that sizes decide"
+            raise CaptureError(f"output {name} is a view of other memory with {told}")
+        at = leaf.storage_offset() - base.storage_offset()
+        bound = call.bindings[i] if i < len(given) else Binding("of_output", i - len(given))
+        return Tensor(name, type_of(leaf), False, bound.memory, bound.of, at)
+    raise CaptureError(f"output {name} is made outside of the graph")
+
+
+# --- sizes
+
+
+def _sizes(call: Traced) -> None:
+    """Finds each size as a dimension of an input."""
+    for node in sizes_of(call.captured.graph).values():
+        found = (
+            (i, d)
+            for i, t in enumerate(call.inputs)
+            for d, n in enumerate(t.type.shape)
+            if isinstance(n, Size) and n.term is node
+        )
+        place = next(found, None)
+        if place is None:
+            raise CaptureError(f"the size {node.op.label} is a dimension of no input by itself")  # type: ignore[attr-defined]
+        call.sizes[node] = place
