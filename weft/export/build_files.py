@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from weft.export.code import Isa
 from weft.export.traced import Tensor, Traced
-from weft.runtime.compiler import FLAGS
+from weft.runtime.compiler import FLAGS, GCC_FLAGS
 from weft.scalar.sizes import hint
 
 MARK = "weft-export.txt"  # a folder that has it may be written anew
-LEFT_OUT = ("-pipe", "-fPIC")  # of the flags, what build systems give themselves
+LEFT_OUT = ("-pipe", "-fPIC", "-Wno-psabi")  # of the flags, what is given otherwise
 WARNINGS = "-Wall -Wextra -Wno-psabi"
 
 
@@ -33,14 +33,16 @@ def flags() -> str:
 
 def makefile(name: str, isas: Sequence[Isa], sources: Sequence[str]) -> str:
     march = "\n".join(
-        f"build/kernels/{i.name}/%.o: OWN = $(if $(findstring x86_64,$(MACHINE)),{' '.join(i.flags)})"
+        f"build/kernels/{i.name}/%.o: OWN = $(if $(X86),{' '.join(i.flags)})"
         for i in isas
         if i.flags
     )
     return f"""# make: lib{name}.so, lib{name}.a and example. CC, CFLAGS and LDFLAGS as usual.
 CC ?= cc
-MACHINE := $(shell $(CC) -dumpmachine)
+X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine))
+GNU := $(findstring Free Software,$(shell $(CC) --version))
 FLAGS := {flags()} {WARNINGS} -fPIC -pthread -I. -Iruntime
+FLAGS += $(if $(GNU),{" ".join(GCC_FLAGS)})
 OBJECTS := {" ".join(f"build/{s.removesuffix('.c')}.o" for s in sources)}
 
 all: lib{name}.so lib{name}.a example
@@ -85,6 +87,9 @@ find_package(Threads REQUIRED)
 target_include_directories({name}_objects PRIVATE . runtime)
 target_compile_options({name}_objects PRIVATE
   {flags()} {WARNINGS})
+if(CMAKE_C_COMPILER_ID STREQUAL GNU)
+  target_compile_options({name}_objects PRIVATE {" ".join(GCC_FLAGS)})
+endif()
 set_target_properties({name}_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
 foreach(kind STATIC SHARED)
   string(TOLOWER {name}_${{kind}} library)

@@ -1,6 +1,6 @@
-"""A traced call as code for one instruction set: a launch spec of kernels alone, and their C.
+"""A captured program as code for one instruction set: a launch spec of kernels alone, and their C.
 
-code = make_code(call, options, isa)         # UnsupportedOpError lists the ops that have no C
+code = make_code(captured, options, isa)     # UnsupportedOpError lists the ops that have no C
 code.layout.spec.steps, code.sources["k_relu"]
 """
 
@@ -14,8 +14,7 @@ from weft import driver
 from weft.core.collector import uncollected
 from weft.core.errors import UnsupportedOpError, WeftError, choice
 from weft.core.passes import PassLog
-from weft.export.traced import Traced
-from weft.frontend.graph import Known
+from weft.frontend.graph import Captured, Known
 from weft.levels import lower
 from weft.library.calls import WROTE
 from weft.link.cpu import prepared
@@ -91,9 +90,14 @@ class Code:
         return sum(isinstance(s, Call) and s.once is not None for s in self.layout.spec.steps)
 
 
-def make_code(call: Traced, options: Options, isa: Isa) -> Code:
-    """Lower a call; UnsupportedOpError lists all ops that have no code, with their lines."""
-    captured = call.captured
+def make_codes(captured: Captured, options: Options, targets: Mapping[str, Isa]) -> list[Code]:
+    """A captured program for each of the targets."""
+    chosen = ((replace(options, target=name, fallback="aten"), t) for name, t in targets.items())
+    return [make_code(captured, own, isa) for own, isa in chosen]
+
+
+def make_code(captured: Captured, options: Options, isa: Isa) -> Code:
+    """Lower a program; UnsupportedOpError lists all ops that have no code, with their lines."""
     graph = captured.graph
     first = len(graph.outputs) - len(captured.mutations)
     writes, constants = dict(enumerate(captured.mutations, first)), captured.constants()

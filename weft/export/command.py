@@ -6,7 +6,6 @@ weft export -c "nn.Linear(64, 8)(torch.randn(4, 64))" --name linear -o linear
 import re
 import sys
 from contextlib import redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +16,9 @@ from weft.cli.output import show, working
 from weft.cli.program import IrText, SourceSpec
 from weft.cli.source import load
 from weft.core.errors import WeftError
-from weft.export.code import make_code, targets_of
+from weft.export.code import targets_of
 from weft.export.folder import check_name, write_folder
-from weft.export.traced import trace
+from weft.export.traced import trace, with_shapes
 
 
 def export_command(
@@ -32,6 +31,10 @@ def export_command(
     target: Annotated[
         str, typer.Option("--target", help="cpu, or several: cpu:avx2,cpu:avx512,cpu:neon,cpu:plain")
     ] = "cpu",
+    signature: Annotated[
+        list[str] | None,
+        typer.Option("--signature", metavar="X=8x64,..", help="shapes of arguments; several times"),
+    ] = None,
     fuse: given.Fuse = "greedy",
     search: given.Search = "off",
     dynamic: given.Dynamic = False,
@@ -50,11 +53,8 @@ def export_command(
     if isinstance(program, IrText):
         raise WeftError("weft export takes a PyTorch program, not IR text")
     with working("compiling"), redirect_stdout(sys.stderr):
-        calls = [trace(program, options)]
-        codes = {
-            isa: [make_code(call, replace(options, target=own), isa) for call in calls]
-            for own, isa in targets.items()
-        }
+        sources = [with_shapes(program, text) for text in signature or ("",)]
+        calls = [trace(source, options, targets) for source in sources]
     with working("writing"):
-        write_folder(folder, name, calls, codes)
+        write_folder(folder, name, calls)
     show((folder / "weft-export.txt").read_text().strip())

@@ -1,7 +1,7 @@
 """One call of a program, traced: its graph, its constants, and what callers see of it.
 
-call = trace(source, options)       # one graph, as weft.compile(fallback="error") makes it
-call.captured.graph, call.inputs, call.outputs, call.weights, call.bindings
+call = trace(source, options, targets_of("cpu:avx2"))     # one graph, or a CaptureError
+call.codes, call.inputs, call.outputs, call.weights, call.bindings
 
 The call is run once, with a back end that computes nothing: its results are marked, so that what
 Python makes of them (views, tuples, inputs that are returned) is told by where they lie.
@@ -10,19 +10,23 @@ Python makes of them (views, tuples, inputs that are returned) is told by where 
 # pyright: reportPrivateUsage=false
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
+from torch._guards import TracingContext
 from torch.utils import _pytree as pytree
 
 from weft import driver
 from weft.calling import compiled
 from weft.cli.program import Source
-from weft.core.errors import CaptureError, WeftError
-from weft.core.node import Node
+from weft.core.errors import CaptureError, WeftError, choice
+from weft.core.node import Node, op_of
 from weft.core.types import TensorType
+from weft.export.code import Code, Isa, make_codes
+from weft.export.conditions import conditions
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.torch_level import type_of
 from weft.options import Options
@@ -30,6 +34,7 @@ from weft.runtime.extern import torch_dtype
 from weft.scalar.ops import constant
 from weft.scalar.resize import sizes_of, with_sizes
 from weft.scalar.sizes import Size
+from weft.tensor.ops import Input
 
 Memory = Literal["own", "of_input", "of_output", "of_weight"]
 
@@ -56,10 +61,12 @@ class Binding:
 
 @dataclass
 class Traced:
-    """`bindings` has one for each placeholder, then one for each fresh result of the graph."""
+    """`codes` has one for each target; `bindings` one for each placeholder of the graph, then one
+    for each fresh result."""
 
     name: str
     captured: Captured
+    codes: list[Code]
     inputs: list[Tensor] = field(default_factory=list[Tensor])
     outputs: list[Tensor] = field(default_factory=list[Tensor])
     weights: list[tuple[str, torch.Tensor]] = field(default_factory=list[Any])
@@ -71,18 +78,27 @@ class Traced:
 
 @dataclass(frozen=True)
 class _Marker(driver.Builder):
-    """A back end that keeps what it is given, and gives memory that nobody has written."""
+    """A back end that keeps what it is given, and gives memory that nobody has written.
+
+    Programs are lowered while torch may still be asked to narrow their sizes.
+    """
 
     found: list[Any] = field(default_factory=list[Any])
+    targets: Mapping[str, Isa] = field(default_factory=dict[str, Isa])
 
     def __call__(self, captured: Captured) -> Runner:
+        context = TracingContext.try_get()
+        mode = context.fake_mode if context is not None else None
+        codes = make_codes(captured, self.options, self.targets)
+
         def run(given: Sequence[Any]) -> Sequence[torch.Tensor]:
             nodes = sizes_of(captured.graph).values()
             count = len(captured.placeholders)
             numbers = dict(zip(nodes, map(constant, given[count:]), strict=True))
             fresh = len(captured.layouts) - len(captured.mutations)
             results = [empty(with_sizes(t, numbers)) for t in captured.layouts[:fresh]]
-            self.found.append((captured, [*given[:count]], results))
+            shape_env = getattr(mode, "shape_env", None)  # which has all guards by now
+            self.found.append((captured, codes, [*given[:count]], results, shape_env))
             return tuple(results)
 
         return run
@@ -92,22 +108,49 @@ def empty(t: TensorType) -> torch.Tensor:
     return torch.empty_strided(t.shape, t.layout, dtype=torch_dtype(str(t.dtype.word)))
 
 
-def trace(source: Source, options: Options, sizes: Mapping[str, Any] | None = None) -> Traced:
-    """The call that a source describes; CaptureError where it is not one graph."""
-    marker = _Marker(replace(options, fallback="error"), sizes, one_graph=True)
+def trace(source: Source, options: Options, targets: Mapping[str, Isa]) -> Traced:
+    """The call that a source describes, for some targets; CaptureError where it is not one graph."""
+    told = source.freed(replace(options, fallback="error"))
+    sizes = told.pop("sizes", None)
+    marker = _Marker(Options(**told), sizes, True, targets=targets)
     with torch.no_grad():
         results = compiled(source.callable, marker)(*source.args, **source.kwargs)
     if not marker.found:
         raise CaptureError("the call computes nothing with tensors, so there is nothing to export")
-    captured, given, fresh = marker.found[-1]
+    captured, codes, given, fresh, shape_env = marker.found[-1]
     if any(p.region is not None for p in captured.placeholders):
         raise CaptureError("arguments that share memory which the program writes to")
-    call = Traced(source.title, captured)
+    call = Traced(source.title, captured, codes)
     own = _inputs(call, source, given)
     _bind(call, source, given, own)
     _outputs(call, results, given, fresh)
     _sizes(call)
+    free = bool(call.sizes)
+    if options.dynamic and not free:
+        raise CaptureError("no size is free: what the program computes depends on their numbers")
+    call.conditions = conditions(captured, shape_env) if free else []
     return call
+
+
+def with_shapes(source: Source, text: str) -> Source:
+    """The source with other shapes of some arguments: "x=8x64, past.0=1" (a scalar: "x=")."""
+    wanted = dict(part.strip().partition("=")[::2] for part in text.split(",") if part.strip())
+    leaves = argument_names(source)
+    known = [name for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
+    for name, shape in wanted.items():
+        choice("argument of --signature", name, known)
+        if not re.fullmatch(r"(\d+(x\d+)*)?", shape):
+            raise WeftError(f"--signature {name}={shape} is no shape such as {name}=8x64")
+
+    def one(name: str, leaf: Any) -> Any:
+        if name not in wanted:
+            return leaf
+        return leaf.new_zeros([int(n) for n in wanted[name].split("x") if n])
+
+    made = [one(name, leaf) for name, leaf in leaves]
+    _, spec = pytree.tree_flatten((source.args, source.kwargs))
+    args, kwargs = pytree.tree_unflatten(made, spec)
+    return replace(source, args=args, kwargs=kwargs, title=text or source.title)
 
 
 # --- inputs and weights
@@ -158,7 +201,7 @@ def _inputs(call: Traced, source: Source, given: Sequence[torch.Tensor]) -> list
             p = captured.placeholders[at]
             if p.position in captured.numbers:
                 raise CaptureError(f"the value of argument {name} decides what is computed")
-            declared = Tensor(name, p.node.type, at in captured.mutations)
+            declared = Tensor(name, op_of(p.node, Input).tensor, at in captured.mutations)
         call.inputs.append(declared)
         tensors.append(leaf)
     return tensors

@@ -117,7 +117,8 @@ def arena_source(
         *IN_C,
         "static long long weft_arena_at(void **b, char *base, const long long *sizes) {",
         *named_sizes(label for label, _ in spec.sizes),
-        "    long long at = 0, most;",
+        "    long long at = 0, most = 0;",
+        "    (void)b, (void)base, (void)most;",
     ]
     for group in groups:
         lines.append("    most = 1;")
