@@ -22,8 +22,8 @@ from weft.export.traced import trace
 from weft.options import Options
 from weft.runtime.extern import torch_dtype
 
-P, I, N = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
-ROOM = 512
+P, C, N = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+ROOM = 2048
 OWN, INPUT, OUTPUT, WEIGHT = range(4)
 
 
@@ -31,24 +31,24 @@ class Tensor(ctypes.Structure):
     """weft_tensor."""
 
     _fields_ = [
-        ("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p), ("item_bytes", I), ("rank", I),
+        ("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p), ("item_bytes", C), ("rank", C),
         ("shape", ctypes.POINTER(N)), ("strides", ctypes.POINTER(N)), ("extents", ctypes.c_char_p),
-        ("written", I), ("memory", I), ("of", I), ("offset", N),
+        ("written", C), ("memory", C), ("of", C), ("offset", N),
     ]  # fmt: skip
 
 
 class Size(ctypes.Structure):
     _fields_ = [
-        ("name", ctypes.c_char_p), ("low", N), ("high", N), ("divisor", N), ("input", I),
-        ("dimension", I),
+        ("name", ctypes.c_char_p), ("low", N), ("high", N), ("divisor", N), ("input", C),
+        ("dimension", C),
     ]  # fmt: skip
 
 
 class Signature(ctypes.Structure):
     _fields_ = [
-        ("name", ctypes.c_char_p), ("inputs", I), ("outputs", I), ("sizes", I),
+        ("name", ctypes.c_char_p), ("inputs", C), ("outputs", C), ("sizes", C),
         ("input", ctypes.POINTER(Tensor)), ("output", ctypes.POINTER(Tensor)),
-        ("size", ctypes.POINTER(Size)), ("keeps_state", I),
+        ("size", ctypes.POINTER(Size)), ("keeps_state", C),
     ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 import weft
 from tests.agree.checks import fresh
@@ -20,8 +21,8 @@ from weft.cli.program import Source
 
 def own(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments of their own."""
-    flat, spec = torch.utils._pytree.tree_flatten((list(args), dict(kwargs)))
-    return torch.utils._pytree.tree_unflatten(fresh(flat), spec)
+    flat, spec = pytree.tree_flatten((list(args), dict(kwargs)))
+    return pytree.tree_unflatten(fresh(flat), spec)
 
 
 def in_process(
@@ -33,7 +34,7 @@ def in_process(
     ours, named = own(args, kwargs)
     with torch.no_grad():
         out = f(*ours, **named)
-    return [t.clone() for t in tensors_in(out)], tensors_in((ours, named))
+    return fresh(tensors_in(out)), tensors_in((ours, named))
 
 
 def bits(t: torch.Tensor) -> bytes:

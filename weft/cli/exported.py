@@ -86,7 +86,9 @@ def check(path: Path, read: dict[str, Any], names: list[str]) -> None:
     for name, tree in read.items():
         if name.startswith("data/"):
             for weight, told in tree["config"].items():
-                raw = not told["use_pickle"] and told["path_name"].startswith(("weight_", "tensor_"))
+                raw = not told["use_pickle"] and told["path_name"].startswith(
+                    ("weight_", "tensor_")
+                )
                 if not raw:
                     raise SourceError(f"{path}: {weight} is a pickle, {PICKLED}")
         for key, text in strings(tree):
@@ -154,7 +156,9 @@ def from_inputs(
     for spec in program.graph_signature.input_specs:
         if spec.kind.name == "USER_INPUT":
             arg: Any = spec.arg
-            leaves.append(make(arg.value if isinstance(arg, ConstantArgument) else values[arg.name]))
+            leaves.append(
+                make(arg.value if isinstance(arg, ConstantArgument) else values[arg.name])
+            )
     args, kwargs = pytree.tree_unflatten(leaves, program.call_spec.in_spec)
     return tuple(args), dict(kwargs)
 

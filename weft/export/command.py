@@ -29,7 +29,8 @@ def export_command(
         str, typer.Option("--name", help="what C functions begin with; else the folder's")
     ] = "",
     target: Annotated[
-        str, typer.Option("--target", help="cpu, or several: cpu:avx2,cpu:avx512,cpu:neon,cpu:plain")
+        str,
+        typer.Option("--target", help="cpu, or cpu:avx2,cpu:avx512,cpu:neon,cpu:plain"),
     ] = "cpu",
     signature: Annotated[
         list[str] | None,

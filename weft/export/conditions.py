@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import sympy
-from sympy.core.relational import Relational
+from sympy.core.relational import Eq, Ne, Relational
 from torch.utils._sympy.printers import PythonPrinter
 
 from weft.core.errors import CaptureError
@@ -33,7 +33,9 @@ def conditions(captured: Captured, shape_env: Any) -> list[tuple[str, str]]:
         free = expr.free_symbols
         named = {s: sympy.Symbol(own[s.name], integer=True) for s in free if s.name in own}
         if len(named) < len(free):
-            raise CaptureError(f"the program takes only sizes with {expr}, and reads not all of them")
+            raise CaptureError(
+                f"the program takes only sizes with {expr}, and reads not all of them"
+            )
         told = PythonPrinter().doprint(expr.xreplace(named))
         found[told] = _in_c(told)
     return [*found.items()]
@@ -43,8 +45,9 @@ def _holds(expr: Any, called: Mapping[str, Node]) -> bool:
     """Whether the ranges of sizes say it already: of a size, compared with a number."""
     if not (isinstance(expr, Relational) and expr.lhs.is_Symbol and expr.rhs.is_Integer):
         return False
-    node: Any = called.get(expr.lhs.name)
-    ends = () if node is None or expr.rel_op in ("==", "!=") else (node.op.low, node.op.high)
+    symbol: Any = expr.lhs
+    node: Any = called.get(symbol.name)
+    ends = () if node is None or isinstance(expr, Eq | Ne) else (node.op.low, node.op.high)
     return bool(ends) and all(bool(expr.xreplace({expr.lhs: sympy.Integer(n)})) for n in ends)
 
 

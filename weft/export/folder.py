@@ -19,8 +19,8 @@ from weft.export.weights import merged, write
 from weft.runtime.compiler import HEADERS
 
 OWN = Path(__file__).parent
-SHARED = ("weft.h", "weft_main.h", "weft_pool.h", "weft_vector.h", "weft_math.h")
-SHARED = (*SHARED, "weft_math_f64.h", "gpu/weft_special.h", "weft_steps.c", "weft_pool.c")
+SHARED = """weft.h weft_main.h weft_pool.h weft_vector.h weft_math.h weft_math_f64.h
+gpu/weft_special.h weft_steps.c weft_pool.c""".split()
 MODEL = ("weft_parts.h", "weft_model.c", "weft_weights.c")
 PER_CALL = "#define WEFT_PER_CALL _Thread_local\n"  # threads of one process ask for several numbers
 
@@ -45,7 +45,7 @@ def check_name(name: str) -> str:
 
 
 def kernels_of(codes: Iterable[Code], name: str, isa: Isa) -> tuple[dict[str, str], list[Code]]:
-    """Kernels of all signatures for an instruction set, by symbols of their own; equal ones once."""
+    """Kernels of all signatures for an instruction set, each by its own symbol; equal ones once."""
     texts: dict[str, str] = {}
     ours: list[Code] = []
     for code in codes:
@@ -60,9 +60,12 @@ def kernels_of(codes: Iterable[Code], name: str, isa: Isa) -> tuple[dict[str, st
     return texts, ours
 
 
-# A loop whose number nothing reads still has it, and so has a kernel of no elements its operands.
-UNUSED = "variable", "parameter"
-LENIENT = "".join(f'#pragma GCC diagnostic ignored "-Wunused-{what}"\n' for what in UNUSED)
+# A loop whose number nothing reads still has it, and a kernel of no elements its operands. GCC
+# takes a vector that is stored in part for a whole one.
+LENIENT = "".join(
+    f'#pragma GCC diagnostic ignored "-W{what}"\n'
+    for what in ("unused-variable", "unused-parameter", "array-bounds")
+)
 
 
 def guarded(text: str, isa: Isa) -> str:
@@ -83,11 +86,12 @@ def texts_of(name: str, calls: Sequence[Traced]) -> dict[str, str]:
             text = code_source(code, call, places[n], f"{isa.name}_{n}")
             files[f"kernels/{isa.name}/{name}_{isa.name}_{n}.c"] = guarded(text, isa)
     files[f"runtime/{name}_calls.c"] = calls_source([c for call in calls for c in call.codes])
-    files[f"{name}.c"] = model_source(calls, isas_of(calls), weights)
+    files[f"{name}.c"] = model_source(calls, isas_of(calls), weights, places)
     for path in (*(HEADERS / f for f in SHARED), *(OWN / f for f in MODEL)):
         own = "weft_core.h" if path.name == "weft.h" else path.name
         text = (PER_CALL if path.name == "weft.h" else "") + path.read_text()
         files[f"runtime/{header(own, name)}"] = text
+    files["example.c"] = build_files.example(calls[0])
     files[f"{name}.h"] = (OWN / "weft_model.h").read_text()
     return {path: renamed(text, name) for path, text in files.items()}
 

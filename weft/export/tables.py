@@ -68,7 +68,7 @@ def calls_source(codes: Sequence[Code]) -> str:
 # --- what is public
 
 
-def tensor_rows(tensors: Sequence[Tensor]) -> tuple[list[str], list[int]]:
+def tensor_rows(tensors: Sequence[Tensor], weights: Sequence[int]) -> tuple[list[str], list[int]]:
     """Rows of weft_tensor, and their extents: where sizes decide they are -1."""
     rows: list[str] = []
     extents: list[int] = []
@@ -79,18 +79,23 @@ def tensor_rows(tensors: Sequence[Tensor]) -> tuple[list[str], list[int]]:
         )
         at = len(extents)
         extents += [*shape, *strides]
-        facts = f"{text(t.name)}, {text(str(t.type.dtype.word))}, {t.type.dtype.bytes}, {t.type.rank}"
+        facts = (
+            f"{text(t.name)}, {text(str(t.type.dtype.word))}, {t.type.dtype.bytes}, {t.type.rank}"
+        )
         where = f"EXTENTS + {at}, EXTENTS + {at + t.type.rank}"
         shown = text(f"[{', '.join(map(str, t.type.shape))}]")
-        memory = f"weft_memory_{t.memory}, {t.of}, {t.offset}"
+        of = weights[t.of] if t.memory == "of_weight" else t.of
+        memory = f"weft_memory_{t.memory}, {of}, {t.offset}"
         rows.append(f"{{{facts}, {where}, {shown}, {int(t.written)}, {memory}}}")
     return rows, extents
 
 
-def signature_source(number: int, call: Traced) -> tuple[list[str], str, str]:
+def signature_source(
+    number: int, call: Traced, weights: Sequence[int]
+) -> tuple[list[str], str, str]:
     """Tables of a signature, and its rows of weft_declared and of weft_extents_of."""
     tensors = [*call.inputs, *call.outputs]
-    rows, extents = tensor_rows(tensors)
+    rows, extents = tensor_rows(tensors, weights)
     own = f"weft_extents{number}"
     rows = [row.replace("EXTENTS", own) for row in rows]
     sizes = sizes_of(call.captured.graph)
@@ -109,9 +114,7 @@ def signature_source(number: int, call: Traced) -> tuple[list[str], str, str]:
     if sizes:
         fill, refuse = f"weft_fill{number}", f"weft_refuse{number}"
         lines += fill_source(fill, tensors, list(sizes)) + refuse_source(refuse, call, list(sizes))
-    state = any(
-        call.bindings[i].memory == "of_weight" for i in call.captured.mutations
-    )
+    state = any(call.bindings[i].memory == "of_weight" for i in call.captured.mutations)
     counts = f"{len(call.inputs)}, {len(call.outputs)}, {len(sizes)}"
     places = f"weft_inputs{number}, weft_outputs{number}, weft_sizes{number}"
     declared = f"{{{text(call.name)}, {counts}, {places}, {int(state)}}}"
@@ -141,9 +144,12 @@ def runs_source(isa: Isa) -> list[str]:
 
 
 def model_source(
-    calls: Sequence[Traced], isas: Sequence[Isa], weights: Sequence[Weight]
+    calls: Sequence[Traced],
+    isas: Sequence[Isa],
+    weights: Sequence[Weight],
+    places: Sequence[Sequence[int]],
 ) -> str:
-    """The C file that names all codes and shapes."""
+    """The C file that names all codes and shapes; `places` are the numbers of calls' weights."""
     lines = ['#include "weft_parts.h"', *IN_C]
     rows: list[str] = []
     for isa in isas:
@@ -159,7 +165,8 @@ def model_source(
         ]
         row = f"{{{text(isa.name)}, weft_runs_{isa.name}, weft_{isa.name}}},"
         rows += [*opens, f"    {row}", *closes]
-    told = [signature_source(n, call) for n, call in enumerate(calls)]
+    both = zip(calls, places, strict=True)
+    told = [signature_source(n, call, own) for n, (call, own) in enumerate(both)]
     lines += [line for own, _, _ in told for line in own]
     lines += [
         table("const weft_signature weft_declared[]", [row for _, row, _ in told]),

@@ -109,7 +109,7 @@ def empty(t: TensorType) -> torch.Tensor:
 
 
 def trace(source: Source, options: Options, targets: Mapping[str, Isa]) -> Traced:
-    """The call that a source describes, for some targets; CaptureError where it is not one graph."""
+    """A source's call, lowered for some targets; CaptureError where it is not one graph."""
     told = source.freed(replace(options, fallback="error"))
     sizes = told.pop("sizes", None)
     marker = _Marker(Options(**told), sizes, True, targets=targets)
@@ -123,7 +123,9 @@ def trace(source: Source, options: Options, targets: Mapping[str, Isa]) -> Trace
     call = Traced(source.title, captured, codes)
     own = _inputs(call, source, given)
     _bind(call, source, given, own)
-    _outputs(call, results, given, fresh)
+    bound = [*call.bindings, *(Binding("of_output", i) for i in range(len(fresh)))]
+    bound += [Binding("of_input", i) for i in range(len(own))]
+    _outputs(call, results, fresh, [*zip((*given, *fresh, *own), bound, strict=True)])
     _sizes(call)
     free = bool(call.sizes)
     if options.dynamic and not free:
@@ -134,7 +136,8 @@ def trace(source: Source, options: Options, targets: Mapping[str, Isa]) -> Trace
 
 def with_shapes(source: Source, text: str) -> Source:
     """The source with other shapes of some arguments: "x=8x64, past.0=1" (a scalar: "x=")."""
-    wanted = dict(part.strip().partition("=")[::2] for part in text.split(",") if part.strip())
+    parts = (part.strip().partition("=") for part in text.split(",") if part.strip())
+    wanted = {name: shape for name, _, shape in parts}
     leaves = argument_names(source)
     known = [name for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
     for name, shape in wanted.items():
@@ -168,7 +171,9 @@ def argument_names(source: Source) -> list[tuple[str, Any]]:
     rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "arg")
     more = (f"{rest}.{i}" for i in range(len(source.args)))
     trees = dict(zip([*names, *more], source.args, strict=False)) | source.kwargs
-    return [(dotted(name, path), leaf) for name, tree in trees.items() for path, leaf in paths(tree)]
+    return [
+        (dotted(name, path), leaf) for name, tree in trees.items() for path, leaf in paths(tree)
+    ]
 
 
 def paths(tree: Any) -> list[tuple[Any, Any]]:
@@ -234,21 +239,22 @@ def _state_names(fn: Callable[..., Any]) -> dict[int, str]:
 # --- outputs
 
 
-def _outputs(
-    call: Traced, results: Any, given: Sequence[torch.Tensor], fresh: Sequence[torch.Tensor]
-) -> None:
+Places = Sequence[tuple[torch.Tensor, Binding]]  # tensors, and whose memory they are
+
+
+def _outputs(call: Traced, results: Any, fresh: Sequence[torch.Tensor], every: Places) -> None:
     """Finds each tensor that the call gave among what it was given and what the graph made."""
     flat = [(dotted("", path) or "out", leaf) for path, leaf in paths(results)]
     places: dict[int, int] = {}  # of fresh results, by number: outputs
     for name, leaf in flat:
         number = next((i for i, t in enumerate(fresh) if t is leaf), None)
         if not isinstance(leaf, torch.Tensor):
-            call.left_out.append(f"{name} is {leaf!r}" if leaf is not None else f"{name} is None")
+            call.left_out.append(f"{name} is {leaf!r}")
         elif number is not None and number not in places:
             places[number] = len(call.outputs)
             call.outputs.append(Tensor(name, call.captured.layouts[number]))
         else:
-            call.outputs.append(_part(call, name, leaf, given, fresh))
+            call.outputs.append(_part(call, name, leaf, every))
     for number, t in enumerate(call.captured.layouts[: len(fresh)]):
         if number not in places:  # outputs are views of it
             places[number] = len(call.outputs)
@@ -259,25 +265,19 @@ def _outputs(
     call.bindings += [Binding("own", places[i]) for i in range(len(fresh))]
 
 
-def _part(
-    call: Traced,
-    name: str,
-    leaf: torch.Tensor,
-    given: Sequence[torch.Tensor],
-    fresh: Sequence[torch.Tensor],
-) -> Tensor:
-    """An output that lies in the memory of something else."""
+def _part(call: Traced, name: str, leaf: torch.Tensor, every: Places) -> Tensor:
+    """An output that lies in the memory of something else, or is a constant."""
     storage = leaf.untyped_storage()._cdata
-    for i, base in enumerate((*given, *fresh)):
+    for base, bound in every:
         if base.untyped_storage()._cdata != storage:
             continue
         if base.dtype != leaf.dtype or sizes_of(call.captured.graph):
             told = "another dtype" if base.dtype != leaf.dtype else "a shape that sizes decide"
             raise CaptureError(f"output {name} is a view of other memory with {told}")
-        at = leaf.storage_offset() - base.storage_offset()
-        bound = call.bindings[i] if i < len(given) else Binding("of_output", i - len(given))
+        at = int(leaf.storage_offset()) - int(base.storage_offset())
         return Tensor(name, type_of(leaf), False, bound.memory, bound.of, at)
-    raise CaptureError(f"output {name} is made outside of the graph")
+    call.weights.append((name, leaf.detach()))  # which the program holds, and no graph reads
+    return Tensor(name, type_of(leaf), False, "of_weight", len(call.weights) - 1)
 
 
 # --- sizes

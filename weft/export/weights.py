@@ -63,8 +63,11 @@ def merged(
                 raise WeftError(f"weight {name} of {t.dtype} on {t.device} cannot be exported")
             key = (t.data_ptr(), *t.shape, None, *t.stride(), t.dtype)
             if key not in known or not t.numel():
-                free = next(n for n in (name, *(f"{name}.{i}" for i in range(1, len(names) + 2)))
-                            if n not in names)
+                free = next(
+                    n
+                    for n in (name, *(f"{name}.{i}" for i in range(1, len(names) + 2)))
+                    if n not in names
+                )
                 names.add(free)
                 known[key] = len(weights)
                 weights.append(Weight(free, t))

@@ -35,7 +35,7 @@ OVER = "#define WEFT_IN_PLACE\n"  # above a kernel that stores over what it read
 def prepared(
     emitted: Emitted, writes: Mapping[int, int], constants: Collection[int]
 ) -> tuple[runtime.ProgramSpec, dict[str, str]]:
-    """The launch spec, and the C of each kernel by symbol. `writes` and `constants` as in `link`."""
+    """The launch spec, and each kernel's C by symbol, of what `link` is given."""
     named = in_place(emitted, writes)
     spec = make_spec(emitted, writes, constants, named)
     launched = [s for s in emitted.program.each if not isinstance(s, Call)]
