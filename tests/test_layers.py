@@ -82,13 +82,18 @@ LAYERS: dict[str, set[str]] = {
         *("config", "targets"),
         *("runtime.cache_size", "runtime.toolchain", "runtime.nvidia", "runtime.nvrtc"),
         *("runtime.cuda_timing", "runtime.report", "runtime.child"),
-        *("tune.database", "tune.tuner", "tune.predicted", "explain.command"),
+        *("tune.database", "tune.tuner", "tune.predicted", "explain.command", "export.command"),
     },
     # A trainer, over what weft gives anyone.
     "train": {"weft", "core.errors"},
     # What tells and shows all of it; but for the work of a kernel, which a report tells too.
     "explain": {"*"},
     "explain.work": {"core", "scalar", "tile.analysis"},
+    # Programs as C without torch: it traces, lowers and writes, and runs nothing.
+    "export": {
+        *("calling", "cli", "core", "driver", "frontend", "levels", "library", "link", "options"),
+        *("runtime", "scalar", "targets", "tensor.ops"),
+    },
     # What measures against the exact price.
     "cli.calibrate": {*MEASURING, "scalar.nest"},
     "cli.price_check": MEASURING,

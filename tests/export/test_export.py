@@ -69,6 +69,8 @@ def test_a_difference_is_seen(net: tuple[Path, torch.Tensor, Path]) -> None:
     folder, x, _ = net
     library = Library(folder)
     expected, _ = in_process(Net().eval(), [x], {}, f"cpu:{library.isa}")
+    for threads in (1, 3):
+        assert bits(library.run([x], threads=threads)[0][1]) == bits(expected[0])
     expected[0].view(-1)[3] += 1e-6
     assert compared(library, [x], expected, [x]) == "0: other bits"
 
