@@ -156,10 +156,10 @@ def from_inputs(
     for spec in program.graph_signature.input_specs:
         if spec.kind.name == "USER_INPUT":
             arg: Any = spec.arg
-            leaves.append(
-                make(arg.value if isinstance(arg, ConstantArgument) else values[arg.name])
-            )
-    args, kwargs = pytree.tree_unflatten(leaves, program.call_spec.in_spec)
+            constant = isinstance(arg, ConstantArgument)
+            leaves.append(make(arg.value if constant else values[arg.name]))
+    tree: Any = program.call_spec.in_spec
+    args, kwargs = pytree.tree_unflatten(leaves, tree)
     return tuple(args), dict(kwargs)
 
 
