@@ -6,6 +6,8 @@ Each model gives its first result in a process of its own: weft's is the C examp
 Python, whose `import` of the library is told apart. Bytes are those of what has to be shipped.
 """
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import importlib.util
