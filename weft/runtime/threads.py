@@ -34,7 +34,8 @@ def thread_table(tools: Toolchain, openmp: bool = True) -> int:
 def load_table(tools: Toolchain, symbols: tuple[int, ...] | None) -> int:
     """Build and load weft_runtime.c and its pool; two uses get a copy each, of their own state."""
     flavour = f"/* {'pool' if symbols is None else 'openmp'} */"
-    pool, *parts = ((HEADERS / f"weft_{name}.c").read_text() for name in ("pool", "runtime", "calls"))
+    names = "pool", "runtime", "calls"
+    pool, *parts = ((HEADERS / f"weft_{name}.c").read_text() for name in names)
     texts = {"weft_pool": f"{flavour}\n{pool}", "weft_runtime": "\n".join((flavour, *parts))}
     library = ctypes.CDLL(str(tools.shared("".join(texts.values()), texts, {})[0]))
     _loaded.append(library)
