@@ -20,7 +20,7 @@ WARNINGS = "-Wall -Wextra -Wno-psabi"
 def build_files(
     name: str, calls: Sequence[Traced], isas: Sequence[Isa], paths: Sequence[str]
 ) -> dict[str, str]:
-    sources = [p for p in paths if p.endswith(".c")]
+    sources = [p for p in paths if p.endswith(".c") and p != EXAMPLE.name]
     return {
         "Makefile": makefile(name, isas, sources),
         "CMakeLists.txt": cmake(name, isas, sources),

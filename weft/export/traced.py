@@ -226,6 +226,8 @@ def _bind(call: Traced, source: Source, given: Sequence[Any], own: Sequence[torc
         name = known.get(id(t)) or names[i]
         call.bindings.append(Binding("of_weight", len(call.weights)))
         call.weights.append((name, t.detach()))
+        if call.captured.placeholders[i].position in call.captured.numbers:
+            call.left_out.append(f"the value of {name}, which decides what is computed")
 
 
 def _state_names(fn: Callable[..., Any]) -> dict[int, str]:
