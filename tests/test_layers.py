@@ -15,6 +15,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "weft"
 
 PRICED = {"core", "scalar", "targets", "kernel.ops", "emit.spelling", "emit.terms"}
+EXPORT = "build_files code command conditions folder tables traced weights".split()
+EXPORTING = {
+    *("calling", "cli", "core", "driver", "frontend", "levels", "library", "link", "options"),
+    *("runtime", "scalar", "targets", "tensor.ops"),
+}
 MEASURING = {"weft", "driver", "options", "core.errors", "targets", "tune"}
 
 # What a folder (or a single file) may import besides itself. "*" is everything.
@@ -89,11 +94,8 @@ LAYERS: dict[str, set[str]] = {
     # What tells and shows all of it; but for the work of a kernel, which a report tells too.
     "explain": {"*"},
     "explain.work": {"core", "scalar", "tile.analysis"},
-    # Programs as C without torch: it traces, lowers and writes, and runs nothing.
-    "export": {
-        *("calling", "cli", "core", "driver", "frontend", "levels", "library", "link", "options"),
-        *("runtime", "scalar", "targets", "tensor.ops"),
-    },
+    # Programs as C without torch: they trace, lower and write, and run nothing.
+    **dict.fromkeys((f"export.{name}" for name in EXPORT), EXPORTING),
     # What measures against the exact price.
     "cli.calibrate": {*MEASURING, "scalar.nest"},
     "cli.price_check": MEASURING,
