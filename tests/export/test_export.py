@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -228,3 +229,32 @@ def test_a_fault_names_the_torch_line(net: tuple[Path, torch.Tensor, Path]) -> N
     with pytest.raises(Refused, match=r"an index is out of range .*; programs\.py line \d+: "):
         library.run([torch.full((2, 9), 50)])
     assert len(tensors_in(library.run([ids()]))) == 1
+
+
+UNLOADED = """
+import _ctypes, gc, os, sys, time
+from pathlib import Path
+import torch
+from tests.export.library import Library
+torch.set_num_threads(1)
+before = len(os.listdir("/proc/self/task"))
+library, x = Library(Path(sys.argv[1])), torch.randn(512, 512)
+first = library.run((x,), threads=1)[0][1]
+assert torch.equal(library.run((x,), threads=3)[0][1], first)
+assert len(os.listdir("/proc/self/task")) == before + 2
+library.close()
+assert len(os.listdir("/proc/self/task")) == before
+_ctypes.dlclose(library.c._handle)
+assert "libm.so" not in [line.split("/")[-1].strip() for line in open("/proc/self/maps")
+                         if sys.argv[1] in line]
+print("unloaded")
+"""
+
+
+def test_a_library_can_be_unloaded(tmp_path: Path) -> None:
+    """The last instance that is closed ends the threads."""
+    folder = tmp_path / "m"
+    exported(source(lambda x: x.softmax(-1), torch.randn(512, 512)), folder).close()
+    command = [sys.executable, "-c", UNLOADED, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parents[1])
+    assert done.stdout == "unloaded\n", done.stderr
