@@ -36,6 +36,8 @@ conformance: $(READY)
 	@$(BIN)/python -m tests.conformance.native
 	@$(BIN)/python -W ignore -m tests.conformance.mlir
 	@$(BIN)/python -W ignore -m tests.conformance.jax
+	@$(BIN)/python -m tests.conformance.export --target cpu
+	@$(BIN)/python -m tests.conformance.export --target cpu --models
 
 judges: $(READY)
 	@$(BIN)/python -m tests.judges

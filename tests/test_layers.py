@@ -15,6 +15,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "weft"
 
 PRICED = {"core", "scalar", "targets", "kernel.ops", "emit.spelling", "emit.terms"}
+EXPORT = "build_files code command conditions folder tables traced weights".split()
+EXPORTING = {
+    *("calling", "cli", "core", "driver", "frontend", "levels", "library", "link", "options"),
+    *("runtime", "scalar", "targets", "tensor.ops"),
+}
 MEASURING = {"weft", "driver", "options", "core.errors", "targets", "tune"}
 
 # What a folder (or a single file) may import besides itself. "*" is everything.
@@ -82,13 +87,15 @@ LAYERS: dict[str, set[str]] = {
         *("config", "targets"),
         *("runtime.cache_size", "runtime.toolchain", "runtime.nvidia", "runtime.nvrtc"),
         *("runtime.cuda_timing", "runtime.report", "runtime.child"),
-        *("tune.database", "tune.tuner", "tune.predicted", "explain.command"),
+        *("tune.database", "tune.tuner", "tune.predicted", "explain.command", "export.command"),
     },
     # A trainer, over what weft gives anyone.
     "train": {"weft", "core.errors"},
     # What tells and shows all of it; but for the work of a kernel, which a report tells too.
     "explain": {"*"},
     "explain.work": {"core", "scalar", "tile.analysis"},
+    # Programs as C without torch: they trace, lower and write, and run nothing.
+    **dict.fromkeys((f"export.{name}" for name in EXPORT), EXPORTING),
     # What measures against the exact price.
     "cli.calibrate": {*MEASURING, "scalar.nest"},
     "cli.price_check": MEASURING,

@@ -4,7 +4,6 @@ compiled = compile_program(load(spec), Options(target="cpu"))
 compiled.ir("loop"), compiled.report.kernels
 """
 
-from dataclasses import asdict
 from typing import Any, Protocol
 
 import torch
@@ -47,7 +46,7 @@ def compile_source(source: Source, options: Options) -> Compiled:
 
     WeftError with the program's place if weft fails; SourceError if eager does as well.
     """
-    compiled = weft.compile(source.callable, **asdict(options))
+    compiled = weft.compile(source.callable, **source.freed(options))
     try:
         with torch.set_grad_enabled(source.wants_grad):
             compiled.prepare(*source.args, **source.kwargs)

@@ -1,4 +1,4 @@
-"""The command line: weft compile | run | explain | tune | minify | bench | cache | doctor.
+"""The command line: weft compile | run | explain | export | tune | minify | bench | cache | doctor.
 
 weft compile -c "torch.relu(torch.randn(4))" --ir loop
 """
@@ -25,6 +25,7 @@ from weft.cli.source import load
 from weft.config import config
 from weft.core.errors import WeftError, choice
 from weft.explain.command import explain_command
+from weft.export.command import export_command
 from weft.options import Options
 from weft.runtime import cache_size
 from weft.tune.database import Row
@@ -285,6 +286,7 @@ def cache_command(
 
 
 app.command("explain", no_args_is_help=True)(explain_command)
+app.command("export", no_args_is_help=True)(export_command)
 app.command("bench", no_args_is_help=True)(measuring.bench_command)
 app.command("doctor")(measuring.doctor_command)
 

@@ -10,7 +10,7 @@ import linecache
 import traceback
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from typing import Any, cast
 
@@ -19,17 +19,29 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from weft.core.errors import SourceError, WeftError
+from weft.options import Options
 
 
 @dataclass(frozen=True)
 class Source:
-    """A PyTorch program and the arguments it is called with."""
+    """A PyTorch program and the arguments it is called with.
+
+    `sizes` are those of the arguments that are free, where the program is not for any size.
+    """
 
     callable: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     title: str
     file: str = "-c"  # the file of its code, for error messages
+    sizes: Mapping[str, Any] | None = None  # as weft.compile has them
+
+    def freed(self, options: Options) -> dict[str, Any]:
+        """The keywords of weft.compile: those of the options, with the sizes that are free."""
+        told = asdict(options)
+        if options.dynamic and self.sizes is not None:
+            told |= {"dynamic": None, "sizes": self.sizes}
+        return told
 
     @property
     def wants_grad(self) -> bool:

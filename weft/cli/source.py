@@ -1,4 +1,4 @@
-"""Loads a SOURCE: -c text, file.py:name, a model folder, a hub name or an IR file.
+"""Loads a SOURCE: -c text, file.py:name, a model folder, a hub name, model.pt2 or an IR file.
 
 load(SourceSpec(text="torch.randn(4) + 1"))      # -> Source
 load(SourceSpec(path="rmsnorm.tile"))            # -> IrText
@@ -10,12 +10,13 @@ from pathlib import Path
 
 import torch
 
+from weft.cli.exported import load_exported
 from weft.cli.inline import load_inline
 from weft.cli.model_folder import load_folder, load_hub_name
 from weft.cli.program import IrText, Source, SourceSpec, from_object, user_code
 from weft.core.errors import SourceError
 
-KINDS = '-c "EXPRESSION", file.py:name, a model folder, a cached hub name or an IR file'
+KINDS = '-c "EXPRESSION", file.py:name, a model folder, a cached hub name, model.pt2 or an IR file'
 
 
 def load(spec: SourceSpec) -> Source | IrText:
@@ -50,7 +51,7 @@ def load_path(name: str, *, meta: bool) -> Source | IrText:
     if name == "-":
         return IrText(sys.stdin.read(), "stdin")
     if path.is_file():
-        return load_ir(path)
+        return load_exported(path) if path.suffix == ".pt2" else load_ir(path)
     model = load_hub_name(name, meta=meta)
     if model is not None:
         return model

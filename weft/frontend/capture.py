@@ -163,6 +163,7 @@ def with_settled_sizes(captured: Captured, shape_env: Any, inputs: Sequence[Any]
         leaves=list(leaves),
         placeholders=[replace(p, node=n) for p, n in nodes],
         sizes={settled[n]: places[n] for n in order},
+        called={n.op.label: settled[n] for n in order},  # type: ignore[attr-defined]
         narrows=bool(order) and not has_ranges(shape_env),
     )
 

@@ -123,6 +123,7 @@ class Captured:
     place: torch.device  # where its tensors are, whatever the target
     numbers: dict[int, Any]  # by position, inputs of one element whose value the trace has read
     sizes: dict[Node, Source] = field(default_factory=dict[Node, Source])  # by symbol, in order
+    called: dict[str, Node] = field(default_factory=dict[str, Node])  # the same, by torch's names
     narrows: bool = False  # whether it may have programs of its own for parts of the sizes
     seconds: float = 0.0
 

@@ -32,17 +32,10 @@ def relink(key: str, target: CPU) -> Linked | None:
 OVER = "#define WEFT_IN_PLACE\n"  # above a kernel that stores over what it reads: nothing streams
 
 
-def link(
-    emitted: Emitted,
-    target: CPU,
-    writes: Mapping[int, int],
-    constants: Collection[int],
-    key: str | None,
-) -> Linked:
-    """Compile and load. `writes` says which outputs go into which inputs instead of out.
-
-    `constants` are the inputs that seldom change: kernels of these alone run once.
-    """
+def prepared(
+    emitted: Emitted, writes: Mapping[int, int], constants: Collection[int]
+) -> tuple[runtime.ProgramSpec, dict[str, str]]:
+    """The launch spec, and each kernel's C by symbol, of what `link` is given."""
     named = in_place(emitted, writes)
     spec = make_spec(emitted, writes, constants, named)
     launched = [s for s in emitted.program.each if not isinstance(s, Call)]
@@ -55,6 +48,21 @@ def link(
         read = any(b.name in written for b in step.inputs)
         if read and " stream_" in needed[symbol] and not needed[symbol].startswith(OVER):
             needed[symbol] = OVER + needed[symbol]
+    return spec, needed
+
+
+def link(
+    emitted: Emitted,
+    target: CPU,
+    writes: Mapping[int, int],
+    constants: Collection[int],
+    key: str | None,
+) -> Linked:
+    """Compile and load. `writes` says which outputs go into which inputs instead of out.
+
+    `constants` are the inputs that seldom change: kernels of these alone run once.
+    """
+    spec, needed = prepared(emitted, writes, constants)
     extra = described(emitted, constants)
     with collected():  # other threads run while this one waits for the C compiler
         made = runtime.build(spec, needed, tools(target.isa), key=key, extra=extra)

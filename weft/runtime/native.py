@@ -1,6 +1,6 @@
-"""Writes the tables by which weft_main.c calls a program's kernels in order.
+"""Writes the tables by which weft_steps.c calls a program's kernels in order.
 
-c_sources(layout)       # {"weft_tables": "...", "weft_main": "...", "weft_calls0": "..."}
+c_sources(layout)       # {"weft_tables": "...", "weft_main": "...", "weft_steps": "...", ...}
 """
 
 from functools import cache
@@ -19,12 +19,13 @@ def c_sources(layout: Layout) -> dict[str, str]:
     calls = [step for step in layout.spec.steps if isinstance(step, Call)]
     numbers = {call.arity for call in calls} | set(range(len(native_segments(layout))))
     chunks = sorted({number // CHUNK for number in numbers})
-    texts = {"weft_tables": c_tables(layout), "weft_main": (HEADERS / "weft_main.c").read_text()}
-    return texts | {f"weft_calls{chunk}": calls_source(chunk) for chunk in chunks}
+    same = {name: (HEADERS / f"{name}.c").read_text() for name in ("weft_main", "weft_steps")}
+    calls_of = {f"weft_calls{chunk}": calls_source(chunk) for chunk in chunks}
+    return {"weft_tables": c_tables(layout), **same, **calls_of}
 
 
-def c_tables(layout: Layout) -> str:
-    """The tables that weft_main.h declares; with them, of a program for any size, its arena."""
+def c_tables(layout: Layout, name: str = "weft_own") -> str:
+    """A weft_program, as weft_main.h has it, of that name, with all its tables."""
     operands: list[str] = []
     steps: list[str] = []
     calls = [step for step in layout.spec.steps if isinstance(step, Call)]
@@ -44,14 +45,15 @@ def c_tables(layout: Layout) -> str:
     lines += [f"void {symbol}(void);" for symbol in dict.fromkeys(call.symbol for call in calls)]
     lines += [f"weft_apply weft_apply{n};" for n in sorted({call.arity for call in calls})]
     lines.append(table("static const weft_operand weft_operands[]", operands))
-    lines.append(table("const weft_step weft_steps[]", steps))
-    lines.append(f"const int weft_has_faults = {int(checked)};")
-    lines.append(table("const int weft_constants[]", constant))
-    lines.append(f"const int weft_constant_count = {len(constant)};")
+    lines.append(table("static const weft_step weft_steps[]", steps))
+    lines.append(table("static const int weft_constants[]", constant))
     lines += segment_tables(layout)
     if layout.spec.sizes:
         items = {name: item_bytes(b) for name, b in layout.buffers.items()}
         lines += arena_source(layout.spec, layout.groups, items, layout.index)
+    arena = "weft_arena_at" if layout.spec.sizes else "0"
+    facts = f"weft_constants, {len(constant)}, {int(checked)}, {arena}"
+    lines.append(f"const weft_program {name} = {{weft_steps, weft_segments, {facts}}};")
     return "\n".join(lines) + "\n"
 
 
@@ -68,7 +70,7 @@ def segment_tables(layout: Layout) -> list[str]:
         counts = f"{len(given) if number == 0 else 0}, {len(fresh)}"
         own = f"weft_inputs, weft_fresh{number}"
         rows.append(f"{{{segment.first}, {segment.stop}, {counts}, {own}}}")
-    return [*lines, table("const weft_segment weft_segments[]", rows)]
+    return [*lines, table("static const weft_segment weft_segments[]", rows)]
 
 
 def table(declaration: str, rows: list[str]) -> str:

@@ -71,13 +71,22 @@ def groups_of(slots: Iterable[Slot]) -> list[list[Slot]]:
     return groups
 
 
-# What // and % are in Python: C rounds a quotient to zero.
-FLOORS = (
-    "static inline long long weft_rest(long long a, long long b) { return (a % b + b) % b; }",
-    "static inline long long weft_quotient(long long a, long long b) {",
+# What expressions over sizes call. // and % are Python's: C rounds a quotient to zero.
+IN_C = (
+    "#define max(a, b) ((a) > (b) ? (a) : (b))",
+    "#define min(a, b) ((a) < (b) ? (a) : (b))",
+    "#define UNUSED static inline __attribute__((unused))",
+    "UNUSED long long weft_rest(long long a, long long b) { return (a % b + b) % b; }",
+    "UNUSED long long weft_quotient(long long a, long long b) {",
     "    return (a - weft_rest(a, b)) / b;",
     "}",
 )
+
+
+def named_sizes(labels: Iterable[str], sizes: str = "sizes") -> list[str]:
+    """C that names the elements of an array of sizes."""
+    named = (f"    const long long {label} = {sizes}[{i}];" for i, label in enumerate(labels))
+    return [line + f" (void){line.split()[3]};" for line in named]
 
 
 class _Floors(ast.NodeTransformer):
@@ -105,13 +114,11 @@ def arena_source(
     """
     buffers = {b.name: b for b in spec.buffers}
     lines = [
-        "#define max(a, b) ((a) > (b) ? (a) : (b))",
-        "#define min(a, b) ((a) < (b) ? (a) : (b))",
-        *FLOORS,
-        "WEFT_EXPORT long long weft_arena(void **b, char *base, const long long *sizes) {",
-        *(f"    const long long {label} = sizes[{i}];" for i, (label, _) in enumerate(spec.sizes)),
-        "    long long at = 0, most;",
-        *(f"    (void){label};" for label, _ in spec.sizes),
+        *IN_C,
+        "static long long weft_arena_at(void **b, char *base, const long long *sizes) {",
+        *named_sizes(label for label, _ in spec.sizes),
+        "    long long at = 0, most = 0;",
+        "    (void)b, (void)base, (void)most;",
     ]
     for group in groups:
         lines.append("    most = 1;")

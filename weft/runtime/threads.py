@@ -32,10 +32,12 @@ def thread_table(tools: Toolchain, openmp: bool = True) -> int:
 
 
 def load_table(tools: Toolchain, symbols: tuple[int, ...] | None) -> int:
-    """Build and load weft_runtime.c; its two uses get a copy each, for they differ in state."""
-    parts = [(HEADERS / f"weft_{name}.c").read_text() for name in ("runtime", "calls")]
-    text = "\n".join((f"/* {'pool' if symbols is None else 'openmp'} */", *parts))
-    library = ctypes.CDLL(str(tools.shared(text, {"weft_runtime": text}, {})[0]))
+    """Build and load weft_runtime.c and its pool; two uses get a copy each, of their own state."""
+    flavour = f"/* {'pool' if symbols is None else 'openmp'} */"
+    names = "pool", "runtime", "calls"
+    pool, *parts = ((HEADERS / f"weft_{name}.c").read_text() for name in names)
+    texts = {"weft_pool": f"{flavour}\n{pool}", "weft_runtime": "\n".join((flavour, *parts))}
+    library = ctypes.CDLL(str(tools.shared("".join(texts.values()), texts, {})[0]))
     _loaded.append(library)
     library.weft_runtime_table.restype = ctypes.c_void_p
     library.weft_runtime_table.argtypes = [ctypes.c_ssize_t, *[ctypes.c_void_p] * len(SYMBOLS)]

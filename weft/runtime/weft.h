@@ -3,8 +3,8 @@
      static void body(void *args, int64_t begin, int64_t end, int worker) { ... }
      weft_for(rows, 64, body, &args);          // at least 64 rows for each thread that takes part
 
-   The thread pool lives in weft_runtime.c, built once into its own library and shared by all
-   programs of a process; a program reaches it through the table that weft_bind() is given. */
+   The thread pool (weft_pool.c) lives in a library with weft_runtime.c, built once and shared by
+   all programs of a process; a program reaches it through the table that weft_bind() is given. */
 #ifndef WEFT_H
 #define WEFT_H
 
@@ -24,8 +24,14 @@ typedef struct {
     double (*now)(void); /* microseconds */
 } weft_table;
 
+/* Of what each call sets. A process has one torch.get_num_threads(); a library whose callers ask
+   for several numbers at a time defines this as _Thread_local. */
+#ifndef WEFT_PER_CALL
+#define WEFT_PER_CALL
+#endif
+
 extern WEFT_LOCAL const weft_table *weft_shared;
-extern WEFT_LOCAL int weft_threads; /* torch.get_num_threads() when the program was called */
+extern WEFT_LOCAL WEFT_PER_CALL int weft_threads; /* of the call */
 
 /* Run `body` over [0, count) in static contiguous chunks of at least `grain` iterations, one per
    thread. One chunk runs on the caller, as does everything inside another parallel region. */
@@ -40,7 +46,7 @@ static inline void weft_for(int64_t count, int64_t grain, weft_body body, void *
 }
 
 /* Where a checked function of weft_math.h leaves the number of a fault: an int of the call that
-   this thread works for, which weft_main.c reads after each kernel. */
+   this thread works for, which weft_steps.c reads after each kernel. */
 enum { WEFT_INDEX_OUT_OF_RANGE = 1, WEFT_DIVISION_BY_ZERO = 2 };
 extern WEFT_LOCAL _Thread_local int *weft_fault;
 

@@ -332,7 +332,8 @@ typedef f32x4 weft_stream;
 #define WEFT_STREAM_STORE(d)                                                                       \
     if (sizeof v % sizeof(weft_stream) == 0 && (uintptr_t)p % sizeof(weft_stream) == 0) {          \
         union { V(d) v; weft_stream part[(sizeof v + 63) / sizeof(weft_stream)]; } u = {v};        \
-        WEFT_UNROLL for (u32 c = 0; c < sizeof v / sizeof(weft_stream); c++)                       \
+        const u32 parts = sizeof v / sizeof(weft_stream);                                          \
+        WEFT_UNROLL for (u32 c = 0; c < parts; c++)                                                \
             WEFT_STREAM((char *)p + c * sizeof(weft_stream), u.part[c]);                           \
         return;                                                                                    \
     }                                                                                              \
@@ -544,7 +545,7 @@ WEFT_FLOORDIV(f64, )
         for (int i = 0; i < L && i < n; i++) r.lane[i] = p[at.lane[i]];                            \
         return r.v;                                                                                \
     }                                                                                              \
-    WEFT_FN V(d) F(permute, d)(V(d) v, V(i32) at) { PERMUTE(d, bits) }                             \
+    WEFT_FN V(d) F(permute, d)(V(d) v, V(i32) at) { (void)at; PERMUTE(d, bits) }                   \
     WEFT_FN void F(scatter, d)(d *p, V(i64) index, V(d) v) {                                       \
         WEFT_PLACES(at, index);                                                                    \
         WEFT_EACH_LANE p[at.lane[i]] = LANE(v, i);                                                 \

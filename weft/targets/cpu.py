@@ -58,7 +58,8 @@ def cpu_flags(facts: dict[str, str]) -> set[str]:
     return set((facts.get("flags") or facts.get("Features", "")).split())
 
 
-def _isa() -> str:
+def isa_name() -> str:
+    """The row of CPUS for this machine."""
     if platform.machine().lower() in ("arm64", "aarch64"):
         return "neon"
     flags = cpu_flags(cpu_facts())
@@ -68,7 +69,7 @@ def _isa() -> str:
 @cache
 def host() -> CPU:
     """The CPU this process runs on."""
-    cpu, cores = CPUS[_isa()], os.cpu_count() or 1
+    cpu, cores = CPUS[isa_name()], os.cpu_count() or 1
     caches = {"l2": _cache_bytes(2, cpu.l2), "l3": _cache_bytes(3, cpu.l3)}
     tiled = TILED if "amx_bf16" in cpu_flags(cpu_facts()) else ()
     return replace(cpu, **caches, cores=cores, isa="", tiled=tiled)

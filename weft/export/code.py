@@ -1,0 +1,168 @@
+"""A captured program as code for one instruction set: a launch spec of kernels alone, and their C.
+
+code = make_code(captured, options, isa)     # UnsupportedOpError lists the ops that have no C
+code.layout.spec.steps, code.sources["k_relu"]
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from weft import driver
+from weft.core.collector import uncollected
+from weft.core.errors import UnsupportedOpError, WeftError, choice
+from weft.core.passes import PassLog
+from weft.frontend.graph import Captured, Known
+from weft.levels import lower
+from weft.library.calls import WROTE
+from weft.link.cpu import prepared
+from weft.link.program import WRITE, Emitted
+from weft.options import Options
+from weft.runtime.compiler import ISAS
+from weft.runtime.layout import Layout, item_bytes, lay_out
+from weft.runtime.sizes import IN_C, SIZES, in_c, named_sizes
+from weft.runtime.spec import Buffer, Call, Extern, ProgramSpec
+from weft.scalar.nest import Call as LibraryCall
+from weft.targets.cpu import CPUS, isa_name
+
+
+@dataclass(frozen=True)
+class Isa:
+    """An instruction set: what the C compiler needs for it, and how a program asks for it.
+
+    `machine` is what compilers define where they compile for such machines at all, "" for any.
+    """
+
+    name: str
+    machine: str
+    flags: tuple[str, ...]
+    features: tuple[str, ...]  # of __builtin_cpu_supports
+
+
+V3 = ("avx2", "fma", "bmi", "bmi2")
+V4 = (*V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+FEATURES = {"avx2": V3, "avx512": V4, "avx512_bf16": (*V4, "avx512bf16")}
+BEST_FIRST = ("avx512_bf16", "avx512", "avx2", "neon", "plain")
+
+
+def isa_of(name: str) -> Isa:
+    """The instruction set called that; "cpu" is that of this machine."""
+    if name in FEATURES:
+        return Isa(name, "__x86_64__", ISAS[CPUS[name].isa], FEATURES[name])
+    return Isa(name, "__aarch64__" if name == "neon" else "", (), ())
+
+
+def targets_of(text: str) -> dict[str, Isa]:
+    """Instruction sets by target, of a list such as "cpu:avx2,cpu:avx512", best first."""
+    found: dict[str, Isa] = {}
+    for target in text.split(","):
+        own = f"cpu:{isa_name()}" if target in ("cpu", "auto") else target
+        known = ("cpu", *(f"cpu:{name}" for name in BEST_FIRST))
+        name = choice("target of an export", own, known).removeprefix("cpu:")
+        if any(isa.name == name for isa in found.values()):
+            raise WeftError(f"--target {text} has {name} twice")
+        found["cpu" if target == "auto" else target] = isa_of(name)
+    return dict(sorted(found.items(), key=lambda item: BEST_FIRST.index(item[1].name)))
+
+
+@dataclass(frozen=True)
+class Code:
+    """A signature's program for an instruction set; all steps are kernels."""
+
+    isa: Isa
+    layout: Layout
+    sources: Mapping[str, str]
+
+    def with_symbols(self, symbols: Mapping[str, str]) -> "Code":
+        """Its kernels called otherwise; their texts are no part of it any more."""
+        steps = tuple(
+            replace(s, symbol=symbols[s.symbol]) if isinstance(s, Call) else s
+            for s in self.layout.spec.steps
+        )
+        spec = replace(self.layout.spec, steps=steps)
+        return replace(self, layout=replace(self.layout, spec=spec), sources={})
+
+    @property
+    def once(self) -> int:
+        """How many first steps weights alone decide."""
+        return sum(isinstance(s, Call) and s.once is not None for s in self.layout.spec.steps)
+
+
+def make_codes(captured: Captured, options: Options, targets: Mapping[str, Isa]) -> list[Code]:
+    """A captured program for each of the targets."""
+    chosen = ((replace(options, target=name, fallback="aten"), t) for name, t in targets.items())
+    return [make_code(captured, own, isa) for own, isa in chosen]
+
+
+def make_code(captured: Captured, options: Options, isa: Isa) -> Code:
+    """Lower a program; UnsupportedOpError lists all ops that have no code, with their lines."""
+    graph = captured.graph
+    first = len(graph.outputs) - len(captured.mutations)
+    writes, constants = dict(enumerate(captured.mutations, first)), captured.constants()
+    ordered = torch.are_deterministic_algorithms_enabled()
+    known = Known(captured.layouts, constants, ordered=ordered)
+    levels = uncollected()(lower)(graph, options, PassLog(options.verbose), known)
+    emitted = driver.emitted_of(levels, options, writes)
+    refuse_calls(emitted)
+    spec, sources = prepared(emitted, writes, constants)
+    spec, copies = without_externs(spec)
+    return Code(isa, lay_out(spec), {**sources, **copies})
+
+
+def refuse_calls(emitted: Emitted) -> None:
+    calls = [step for step in emitted.program.each if isinstance(step, LibraryCall)]
+    told = dict.fromkeys(
+        f"{c.target} ({c.reason})" + (f" at {c.origin}" if c.origin else "") for c in calls
+    )
+    if told:
+        count = "an op has" if len(told) == 1 else f"{len(told)} ops have"
+        raise UnsupportedOpError(f"{count} no code without torch: {'; '.join(told)}")
+
+
+def without_externs(spec: ProgramSpec) -> tuple[ProgramSpec, dict[str, str]]:
+    """The spec with its last externs, which store into inputs, as kernels that copy."""
+    buffers = {b.name: b for b in spec.buffers}
+    steps: list[Call] = []
+    copies: dict[str, str] = {}
+    for step in spec.steps:
+        if isinstance(step, Call):
+            steps.append(step)
+        elif step.target == WRITE:
+            into, value = step.reads
+            symbol = f"k_store{len(copies)}"
+            labels = [label for label, _ in spec.sizes]
+            copies[symbol] = copy_source(symbol, buffers[value], buffers[into], labels)
+            steps.append(Call(symbol, (value, into, *([SIZES] if labels else []))))
+        else:
+            assert isinstance(step, Extern) and step.target == WROTE
+    return replace(spec, steps=tuple(steps)), copies
+
+
+def copy_source(symbol: str, value: Buffer, into: Buffer, labels: Sequence[str]) -> str:
+    """C that copies a tensor into another of its shape, each with its own strides."""
+    sizes = ", const i64 *restrict sizes" if labels else ""
+    lines = [
+        '#include "weft.h"',
+        "#define WEFT_LANES 1",
+        '#include "weft_math.h"',
+        *(IN_C if labels else ()),
+        f"void {symbol}(const char *restrict from, char *restrict into{sizes}) {{",
+        *named_sizes(labels),
+    ]
+    bytes_, depth = item_bytes(into), 1
+    for d, n in enumerate(into.shape):
+        lines.append(f"{'    ' * depth}for (i64 i{d} = 0; i{d} < {in_c(str(n))}; i{d}++)")
+        depth += 1
+    places = [
+        " + ".join(["0", *(f"i{d} * ({in_c(str(s))})" for d, s in enumerate(b.strides))])
+        for b in (into, value)
+    ]
+    copied = f"memcpy(into + ({places[0]}) * {bytes_}, from + ({places[1]}) * {bytes_}, {bytes_});"
+    return "\n".join([*lines, "    " * depth + copied, "}", ""])
+
+
+def buffers_of(layout: Layout, kind: str) -> Iterator[tuple[int, Any]]:
+    """Buffers of a kind with their numbers."""
+    return ((i, b) for i, b in enumerate(layout.spec.buffers) if b.kind == kind)

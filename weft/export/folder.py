@@ -1,0 +1,124 @@
+"""The files of an exported model: all of them, or none.
+
+write_folder(Path("out"), "mlp", calls)    # a Traced for each signature
+"""
+
+import re
+import secrets
+import shutil
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from weft.core.errors import SourceError, WeftError
+from weft.export import build_files
+from weft.export.code import Code, Isa
+from weft.export.tables import calls_source, code_source, model_source
+from weft.export.traced import Traced
+from weft.export.weights import merged, write
+from weft.runtime.compiler import HEADERS
+
+OWN = Path(__file__).parent
+SHARED = """weft.h weft_main.h weft_pool.h weft_vector.h weft_math.h weft_math_f64.h
+gpu/weft_special.h weft_steps.c weft_pool.c""".split()
+MODEL = ("weft_parts.h", "weft_model.c", "weft_weights.c")
+PER_CALL = "#define WEFT_PER_CALL _Thread_local\n"  # threads of one process ask for several numbers
+
+
+def renamed(text: str, name: str) -> str:
+    """A text in which all that is called weft_... has the model's name."""
+    text = re.sub(r'"(gpu/)?weft(_\w+)?\.h"', lambda m: f'"weft{m[2] or "_core"}.h"', text)
+    text = text.replace('"weft_model.h"', '"weft.h"')
+    return re.sub(r"\bweft(_\w+)?\.h\b|\bweft_", lambda m: header(m[0], name), text)
+
+
+def header(word: str, name: str) -> str:
+    return f"{name}{word.removeprefix('weft')}"
+
+
+def check_name(name: str) -> str:
+    """A name that C symbols may begin with; WeftError for another."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        told = "small letters, digits and _, a letter first: --name gives another"
+        raise WeftError(f"{name!r} is no name for a model's C functions: {told}")
+    return name
+
+
+def kernels_of(codes: Iterable[Code], name: str, isa: Isa) -> tuple[dict[str, str], list[Code]]:
+    """Kernels of all signatures for an instruction set, each by its own symbol; equal ones once."""
+    texts: dict[str, str] = {}
+    ours: list[Code] = []
+    for code in codes:
+        symbols: dict[str, str] = {}
+        for symbol, source in code.sources.items():
+            stem = f"{name}_{isa.name}_{symbol.removeprefix('k_')}"
+            turn = (stem, *(f"{stem}_{i}" for i in range(2, len(texts) + 3)))
+            own = ((s, re.sub(rf"\b{symbol}\b", s, source)) for s in turn)
+            symbols[symbol], text = next((s, t) for s, t in own if texts.get(s, t) == t)
+            texts[symbols[symbol]] = text
+        ours.append(code.with_symbols(symbols))
+    return texts, ours
+
+
+# A loop whose number nothing reads still has it, and a kernel of no elements its operands. GCC
+# takes a vector that is stored in part for a whole one.
+LENIENT = "".join(
+    f'#pragma GCC diagnostic ignored "-W{what}"\n'
+    for what in ("unused-variable", "unused-parameter", "array-bounds")
+)
+
+
+def guarded(text: str, isa: Isa) -> str:
+    """C that other machines' compilers pass over."""
+    return f"#ifdef {isa.machine}\n{text}#endif\n" if isa.machine else text
+
+
+def texts_of(name: str, calls: Sequence[Traced]) -> dict[str, str]:
+    """The C of a model by its path, but for what builds it."""
+    weights, places = merged([call.weights for call in calls])
+    files: dict[str, str] = {}
+    for made in zip(*(call.codes for call in calls), strict=True):
+        isa = made[0].isa
+        kernels, ours = kernels_of(made, name, isa)
+        for symbol, text in kernels.items():
+            files[f"kernels/{isa.name}/{symbol}.c"] = guarded(LENIENT + text, isa)
+        for n, (code, call) in enumerate(zip(ours, calls, strict=True)):
+            text = code_source(code, call, places[n], f"{isa.name}_{n}")
+            files[f"kernels/{isa.name}/{name}_{isa.name}_{n}.c"] = guarded(text, isa)
+    files[f"runtime/{name}_calls.c"] = calls_source([c for call in calls for c in call.codes])
+    files[f"{name}.c"] = model_source(calls, isas_of(calls), weights, places)
+    for path in (*(HEADERS / f for f in SHARED), *(OWN / f for f in MODEL)):
+        own = "weft_core.h" if path.name == "weft.h" else path.name
+        text = (PER_CALL if path.name == "weft.h" else "") + path.read_text()
+        files[f"runtime/{header(own, name)}"] = text
+    files["example.c"] = build_files.example(calls[0])
+    files[f"{name}.h"] = (OWN / "weft_model.h").read_text()
+    return {path: renamed(text, name) for path, text in files.items()}
+
+
+def isas_of(calls: Sequence[Traced]) -> list[Isa]:
+    return [code.isa for code in calls[0].codes]
+
+
+def write_folder(folder: Path, name: str, calls: Sequence[Traced]) -> None:
+    """All files of a model, into a folder that is new or was exported to; SourceError if not."""
+    files = texts_of(check_name(name), calls)
+    files |= build_files.build_files(name, calls, isas_of(calls), sorted(files))
+    weights, _ = merged([call.weights for call in calls])
+    if folder.exists() and not (folder / build_files.MARK).is_file() and any(folder.iterdir()):
+        raise SourceError(f"{folder} holds other files: export to a folder of its own")
+    temporary = folder.parent / f".{folder.name}.{secrets.token_hex(4)}"
+    try:
+        for path, text in files.items():
+            (temporary / path).parent.mkdir(parents=True, exist_ok=True)
+            (temporary / path).write_text(text)
+        if weights:
+            write(weights, temporary / "weights.safetensors")
+        if folder.exists():
+            shutil.rmtree(folder)
+        temporary.rename(folder)
+    except OSError as error:
+        raise SourceError(f"cannot write {folder}: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(temporary)
