@@ -193,9 +193,9 @@ class _Steps(torch.fx.Interpreter):
             return custom(self.tracer, partial(_Steps, tracer=self.tracer), *args, **kwargs)
         if n.target is scan_op:
             return scanned(self.tracer, *self.fetch_args_kwargs_from_env(n)[0])
-        if n.target in TRACED_INTO:
+        if (into := TRACED_INTO.get(n.target)) is not None:
             args, kwargs = self.fetch_args_kwargs_from_env(n)
-            return TRACED_INTO[n.target](*args, **kwargs)
+            return into(*args, **kwargs)
         if isinstance(n.target, HigherOrderOperator):
             raise CaptureError(f"{n.target} is an operator whose bodies alone are compiled")
         taken = [a for a in n.all_input_nodes if a in self.opaque] if self.opaque else []

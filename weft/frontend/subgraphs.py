@@ -21,7 +21,6 @@ from torch._higher_order_ops.flex_attention import (
     sdpa_dense_backward,
 )
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
-from torch._ops import HigherOrderOperator
 
 import weft.library.attention  # noqa: F401  # pyright: ignore[reportUnusedImport]  # an operator
 
@@ -69,7 +68,7 @@ def _called(body: Callable[..., Any], _name: str, *operands: Any) -> Any:
 
 
 # What computes each, in calls that a tracer follows.
-TRACED_INTO: Mapping[HigherOrderOperator, Callable[..., Any]] = {
+TRACED_INTO: Mapping[Any, Callable[..., Any]] = {
     flex_attention: attention,
     flex_attention_backward: sdpa_dense_backward,
     invoke_subgraph: _called,
