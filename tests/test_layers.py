@@ -89,6 +89,8 @@ LAYERS: dict[str, set[str]] = {
         *("runtime.cuda_timing", "runtime.report", "runtime.child"),
         *("tune.database", "tune.tuner", "tune.predicted", "explain.command", "export.command"),
     },
+    # A road in, which ends at torch modules. weft loads `weft.onnx` without what is in the folder.
+    "onnx": {"weft", "core.errors"},
     # A trainer, over what weft gives anyone.
     "train": {"weft", "core.errors"},
     # What tells and shows all of it; but for the work of a kernel, which a report tells too.
@@ -111,13 +113,8 @@ LAYERS: dict[str, set[str]] = {
     },
     "__main__": {"cli.main"},
     "weft": {
-        "driver",
-        "transforms",
-        "core.errors",
-        "jax",
-        "targets",
-        "runtime.blocks",
-        "runtime.report",
+        *("driver", "transforms", "core.errors", "targets", "runtime.blocks", "runtime.report"),
+        *("jax", "onnx"),
     },
 }
 

@@ -19,6 +19,7 @@ from weft.core.errors import (
 )
 from weft.driver import compile, ir, report
 from weft.jax.convert import from_jax
+from weft.onnx import from_onnx
 from weft.runtime.blocks import empty_cache
 from weft.runtime.report import Report
 from weft.targets.cpu import CPU as Target
@@ -41,6 +42,7 @@ __all__ = [
     "custom_gradient",
     "empty_cache",
     "from_jax",
+    "from_onnx",
     "grad",
     "ir",
     "report",
