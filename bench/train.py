@@ -29,7 +29,7 @@ from weft.runtime.child import Child, ChildError
 
 PEERS, OURS = ("eager", "inductor"), ("weft", "whole")
 BACKENDS = PEERS + OURS
-ROLE = "WEFT_TRAIN_BACKEND"
+ROLE, BUDGET = "WEFT_TRAIN_BACKEND", "WEFT_TRAIN_BUDGET"  # of a child: see memory.py
 STEPS_COMPARED, ROUNDS, SECONDS, EVEN = 20, 5, 0.3, 2e-3
 
 
@@ -135,8 +135,8 @@ def answer(backend: str) -> None:
 # --- what is measured -----------------------------------------------------------------------------
 
 
-def measured(children: dict[str, Child], name: str) -> dict[str, Any]:
-    """By backend: the median step in ms, bytes kept, seconds to the first step, the losses."""
+def timed(children: dict[str, Child], name: str) -> dict[str, Any]:
+    """By child: the median step in ms, bytes kept, seconds to the first step, the losses."""
     rows: dict[str, Any] = {}
     for backend, child in children.items():
         try:
@@ -149,6 +149,12 @@ def measured(children: dict[str, Child], name: str) -> dict[str, Any]:
                 rows[backend]["rounds"].append(child.ask(do="round")["ms"])
     for row in rows.values():
         row["ms"] = median(row["rounds"]) if row["rounds"] else None
+    return rows
+
+
+def measured(children: dict[str, Child], name: str) -> dict[str, Any]:
+    """What `timed` tells by backend, and how far losses are from eager's."""
+    rows = timed(children, name)
     wanted = rows["eager"]["losses"]
     for row in rows.values():
         if "losses" in row:
@@ -202,6 +208,7 @@ def main() -> int:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     if ROLE in os.environ:
+        torch._functorch.config.activation_memory_budget = float(os.environ.get(BUDGET, "1"))
         answer(os.environ[ROLE])
     else:
         sys.exit(main())

@@ -9,9 +9,11 @@ with tracing(tracer):
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
@@ -23,6 +25,16 @@ from weft.frontend.tracer import Tracer
 from weft.frontend.whole import whole_ops
 
 OWN = {**IN_PYTHON, **dict.fromkeys(FUNCTIONS, product)}
+
+
+def _unasked(function: FunctionType) -> FunctionType:
+    """The function, which does not ask whether a mode takes it over."""
+    names = {**function.__globals__, "has_torch_function": lambda _: False}
+    return FunctionType(function.__code__, names, function.__name__, function.__defaults__)
+
+
+# Functions in Python that Dynamo leaves as one call: what they call is to be seen too.
+LOOKED_INTO = {F.multi_head_attention_forward: _unasked(F.multi_head_attention_forward)}  # type: ignore[arg-type]
 
 
 def in_transform() -> bool:
@@ -41,6 +53,9 @@ class Composites(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func in LOOKED_INTO:
+            with self:
+                return LOOKED_INTO[func](*args, **kwargs)
         op = KEPT_CALLS.get(func)
         if op is None or self._transformed(args):
             return (in_parts(func, args) or OWN.get(func, func))(*args, **kwargs)

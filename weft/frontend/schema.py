@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 import weft.frontend.decompositions_mended  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from weft.core.errors import CaptureError
 from weft.frontend.aten.rows import LOWER
+from weft.frontend.encoder_layers import LAYERS
 
 aten = torch.ops.aten
 
@@ -93,7 +94,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     own = {aten._native_batch_norm_legit_no_training.default: _batch_norm_of_known_statistics}
     torchs = {**core_decompositions(), **get_decompositions(more)}
     own |= {op: partial(_linspace, torchs[op]) for op in overloads(aten.linspace) if op in torchs}
-    return {**torchs, **own}
+    return {**torchs, **own, **LAYERS}
 
 
 def _linspace(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
