@@ -61,7 +61,7 @@ JUDGES = (
     _onnx("PyTorchOperator", "PyTorch's operators"),
     _onnx("Simple", "simple models"),
     _onnx("Real", "networks"),
-    _onnx("Node", "node tests", NODES, COMPILED),
+    _onnx("Node", "every tenth node test", "", COMPILED + " --every 10"),
     _onnx("Real", "networks", "", COMPILED),
     Judge("JAX's harness of primitives, f32, i32 and bool", "jax"),
     Judge("MLIR's and LLVM's tools on tests/agree", "mlir"),
