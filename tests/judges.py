@@ -76,10 +76,10 @@ JUDGES = (
 def judged(judge: Judge) -> tuple[int, int]:
     """Right, and of how many; ValueError where the judge does not say."""
     command = [sys.executable, "-W", "ignore", "-m", *f"tests.conformance.{judge.command}".split()]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
-    found = list(re.finditer(judge.says, told, re.MULTILINE))
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    told, found = ran.stdout, list(re.finditer(judge.says, ran.stdout, re.MULTILINE))
     if not found:
-        raise ValueError(f"{judge.command} says no result: {told[-300:]!r}")
+        raise ValueError(f"{judge.command} says no result: {(told + ran.stderr)[-600:]!r}")
     groups = {key: int(n) for key, n in found[-1].groupdict().items()}
     if "wrong" in groups:
         groups["right"] = groups["of"] - groups["wrong"]
