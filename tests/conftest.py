@@ -31,6 +31,9 @@ import torch  # noqa: E402
 
 gc.enable()
 
+# torch's own cases would freeze the flags of backends for every test that runs after their import.
+torch.backends.disable_global_flags = lambda: None  # type: ignore[attr-defined]
+
 try:
     from hypothesis import settings
 except ImportError:  # a machine without a registry runs the rest of the suite

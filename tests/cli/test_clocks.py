@@ -32,8 +32,6 @@ class Device:
 
 
 def test_a_device_is_timed_by_events_around_the_call_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    # An import of torch's own cases, by whichever test ran before, freezes what the clock sets.
-    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
     device = Device()
     flush = SimpleNamespace(device="a device", zero_=lambda: device.run("flush", 50.0))
     monkeypatch.setattr(torch.cuda, "device", lambda place: nullcontext())
