@@ -258,6 +258,7 @@ def test_memory(built, d):
         for name, when in (("move", 0), ("ahead", 0), *kept, ("move_if", 0), ("move_if", 1)):
             same(result(name, when, offset), expected(slice(lanes), p[:lanes]))
     same(result("gather"), expected(slice(lanes), p[:lanes][::-1]))
+    same(result("gather_near"), expected(slice(lanes), p[:lanes][::-1]))
     same(result("gather_ahead"), expected(slice(lanes), p[:lanes][::-1]))
     same(result("gather_n", n), expected(slice(n), p[: 2 * n : 2]))
     same(result("scatter"), expected(slice(0, 3 * lanes, 3), p[:lanes]))

@@ -62,6 +62,7 @@ MEMORY = {
     "move": "stream_D(q, load_D(p)); weft_fence();",
     "move_if": "stream_if_D(n, q, load_D(p)); weft_fence();",
     "gather": "store_D(q, gather_D(p, LAST - IOTA));",
+    "gather_near": "store_D(q, gather_near_D(p, cast_I(LAST - IOTA)));",
     "gather_ahead": "store_D(q, gather_ahead_D(p, LAST - IOTA, 64));",
     "gather_n": "store_D(q, gather_n_D(p, 2 * IOTA, n));",
     "scatter": "scatter_D(q, 3 * IOTA, load_D(p));",
@@ -140,6 +141,7 @@ class Source:
         for d in (*NUMPY, "f16"):
             parameters = f"const {c_type(d)} *p, {c_type(d)} *q, i64 n"
             for name, body in MEMORY.items():
+                body = body.replace("cast_I", f"cast_i64_i32{self.x}")
                 body = body.replace("WHERE", "lt_I(IOTA, splat_I(n)), load_n_D(p, 0)")
                 body = body.replace("_D", f"_{d}{self.x}").replace("LAST", str(self.lanes - 1))
                 body = body.replace("IOTA", f"iota_i64{self.x}(0)").replace("_I", f"_i64{self.x}")

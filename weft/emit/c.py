@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.core.node import Node, bottom_up, op_of
 from weft.emit.spelling import element, suffix
-from weft.emit.terms import Terms, is_dot, unnamed
+from weft.emit.terms import Terms, is_dot, only_widened, unnamed
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.affine import linear
@@ -262,7 +262,8 @@ class Emitter(Terms):
     def file(self, order: Sequence[str]) -> str:
         parameters = self.parameters()
         sizes = list(self.take_sizes(parameters, order))
-        body = place(self.kernel.body, unnamed)
+        widened = only_widened(self.kernel.body)
+        body = place(self.kernel.body, lambda term: unnamed(term) or term in widened)
         self.kept = _shared(body)
         self.block(body, 1)
         self.names.clear()  # a function asks for scratch memory first

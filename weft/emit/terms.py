@@ -7,7 +7,7 @@ v0 = multiply(in0, in0)           # mul_f32x16(in0, in0)
 from functools import lru_cache
 
 from weft.core.node import Node, op_of, postorder
-from weft.core.types import DType, ScalarType, boolean, f32, i64
+from weft.core.types import DType, ScalarType, boolean, f32, i32, i64
 from weft.emit.spelling import Names, c_type, function_name, literal, register, suffix
 from weft.kernel import ops as vectors
 from weft.kernel.ops import VectorLoad, VectorStore
@@ -15,7 +15,18 @@ from weft.scalar.affine import function_of, has_symbol
 from weft.scalar.blocks import nodes
 from weft.scalar.intervals import Interval, bounds
 from weft.scalar.nest import Acc, Block, Buffer, Load, Running, Store, free_variables, walk
-from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, add, dot_bf16, is_index, value_of
+from weft.scalar.ops import (
+    CASTS,
+    Apply,
+    Axis,
+    Constant,
+    Symbol,
+    add,
+    constant,
+    dot_bf16,
+    is_index,
+    value_of,
+)
 from weft.scalar.sizes import Extent, Size
 
 Access = VectorLoad | VectorStore
@@ -66,6 +77,30 @@ def packed(body: Block) -> set[Node]:
     reads -= {a for a, op in uses if not isinstance(op, vectors.Pack)}
     reads -= {t for s in walk(body) for t in s.terms()}
     return {a for a in reads if register(a.type.dtype).is_float and not a.op.masked}  # type: ignore[attr-defined]
+
+
+def near_places(term: Node) -> tuple[Node, Node] | None:
+    """Where a gather starts, and i32 places from there on, where its index only widens these."""
+    op = term.op
+    if not isinstance(op, VectorLoad) or op != VectorLoad(op.buffer, op.lanes, stride=0):
+        return None
+    start, wide = constant(0), term.args[0]
+    if function_of(wide) == "add" and 1 in (lanes := [a.type.lanes for a in wide.args]):
+        start, wide = wide.args if lanes[0] == 1 else wide.args[::-1]
+    narrow = function_of(wide) == "i64" and wide.args[0].type.dtype is i32
+    return (start, wide.args[0]) if narrow and wide.type.lanes > 1 else None
+
+
+def only_widened(body: Block) -> set[Node]:
+    """Vectors of i64 that gathers of near places do without: they need no variable."""
+    users: dict[Node, list[Node]] = {}
+    for a, user in [(a, n) for n in nodes(body) for a in n.args]:
+        users.setdefault(a, []).append(user)
+    rest = {t for s in walk(body) for t in s.terms()}
+    found = {a for a, used in users.items() if a.type.lanes > 1 and all(map(near_places, used))}
+    found -= rest
+    inner = {a for i in found for a in i.args if function_of(a) == "i64"}
+    return found | {a for a in inner - rest if found.issuperset(users[a])}
 
 
 class Terms:
@@ -127,6 +162,9 @@ class Terms:
         op = term.op
         if not isinstance(op, VectorLoad):
             return self._scalar_load(term)
+        if found := near_places(term):
+            at = f"{self.pointer(op.buffer, found[0])}, {self.atom(found[1])}"
+            return f"gather_near_{op.buffer.type.dtype.word}x{op.lanes}({at})"
         word, at = self.lanes(op, term.args[0], "load", "gather")
         some, rest = ("_ahead", f", {self.extent(op.ahead)}") if op.ahead else ("", "")
         if op.counted:

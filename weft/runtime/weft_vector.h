@@ -439,6 +439,21 @@ WEFT_FLOORDIV(f64, )
 #endif
 #endif
 
+// A gather of places in 32 bits, in one instruction.
+#ifndef WEFT_GATHER_NEAR
+#if defined(WEFT_AVX512) && !defined(__clang__)
+#define WEFT_GATHER_NEAR(d, size)                                                                  \
+    if (size == 4 && L == 16) {                                                                    \
+        union { V(i32) v; i32x16 word; } places = {index};                                         \
+        union { V(d) v; f32x16 word; } r;                                                          \
+        r.word = __builtin_ia32_gathersiv16sf((f32x16){}, p, places.word, -1, 4);                  \
+        return r.v;                                                                                \
+    }
+#else
+#define WEFT_GATHER_NEAR(d, size)
+#endif
+#endif
+
 // Every second element: of p[0 .. L) the even ones, of p[L - 1 .. 2 L - 1) the odd ones.
 #define WEFT_PAIRS_4 0, 2, 5, 7
 #define WEFT_PAIRS_8 0, 2, 4, 6, 9, 11, 13, 15
@@ -491,11 +506,11 @@ WEFT_FLOORDIV(f64, )
 
 // The lanes of an index, in memory: loads of single lanes take less than moves out of a register.
 // Stores of 64 bytes do not pass on to loads of 8, so none has more than 32.
-#define WEFT_PLACES(at, index)                                                                     \
-    union { V(i64) v; i64 lane[L]; WEFT_JOIN(i64x, C_32) part[L / C_32]; } at, given = {index};    \
-    WEFT_UNROLL for (int c = 0; c < L / C_32; c++)                                                 \
+#define WEFT_PLACES(d, few, at, index)                                                             \
+    union { V(d) v; d lane[L]; WEFT_JOIN(d##x, few) part[L / few]; } at, given = {index};          \
+    WEFT_UNROLL for (int c = 0; c < L / few; c++)                                                  \
         if (L == 1) at.v = index;                                                                  \
-        else *(volatile WEFT_JOIN(i64x, C_32) *)&at.part[c] = given.part[c]
+        else *(volatile WEFT_JOIN(d##x, few) *)&at.part[c] = given.part[c]
 
 // A vector in one of 16 registers: gcc tuned for Zen would load it again for each of its products.
 #define WEFT_KEEP(v) __asm__("" : "+x"(v));
@@ -531,7 +546,14 @@ WEFT_FLOORDIV(f64, )
     }                                                                                              \
     WEFT_FN V(d) F(gather, d)(const d *p, V(i64) index) {                                          \
         WEFT_LANEWISE(d) r;                                                                        \
-        WEFT_PLACES(at, index);                                                                    \
+        WEFT_PLACES(i64, C_32, at, index);                                                         \
+        WEFT_EACH_LANE r.lane[i] = p[at.lane[i]];                                                  \
+        return r.v;                                                                                \
+    }                                                                                              \
+    WEFT_FN V(d) F(gather_near, d)(const d *p, V(i32) index) {                                     \
+        WEFT_GATHER_NEAR(d, size)                                                                  \
+        WEFT_LANEWISE(d) r;                                                                        \
+        WEFT_PLACES(i32, C_32, at, index);                                                         \
         WEFT_EACH_LANE r.lane[i] = p[at.lane[i]];                                                  \
         return r.v;                                                                                \
     }                                                                                              \
@@ -541,17 +563,17 @@ WEFT_FLOORDIV(f64, )
     }                                                                                              \
     WEFT_FN V(d) F(gather_n, d)(const d *p, V(i64) index, i64 n) {                                 \
         WEFT_LANEWISE(d) r = {SPLAT(d, 0)};                                                        \
-        WEFT_PLACES(at, index);                                                                    \
+        WEFT_PLACES(i64, C_32, at, index);                                                         \
         for (int i = 0; i < L && i < n; i++) r.lane[i] = p[at.lane[i]];                            \
         return r.v;                                                                                \
     }                                                                                              \
     WEFT_FN V(d) F(permute, d)(V(d) v, V(i32) at) { (void)at; PERMUTE(d, bits) }                   \
     WEFT_FN void F(scatter, d)(d *p, V(i64) index, V(d) v) {                                       \
-        WEFT_PLACES(at, index);                                                                    \
+        WEFT_PLACES(i64, C_32, at, index);                                                         \
         WEFT_EACH_LANE p[at.lane[i]] = LANE(v, i);                                                 \
     }                                                                                              \
     WEFT_FN void F(scatter_n, d)(d *p, V(i64) index, V(d) v, i64 n) {                              \
-        WEFT_PLACES(at, index);                                                                    \
+        WEFT_PLACES(i64, C_32, at, index);                                                         \
         for (int i = 0; i < L && i < n; i++) p[at.lane[i]] = LANE(v, i);                           \
     }                                                                                              \
     WEFT_FN V(d) F(load_where, d)(const d *p, V(bool) m, V(d) other) {                             \
@@ -562,7 +584,7 @@ WEFT_FLOORDIV(f64, )
     }                                                                                              \
     WEFT_FN V(d) F(gather_where, d)(const d *p, V(i64) index, V(bool) m, V(d) other) {             \
         WEFT_LANEWISE(d) r = {other};                                                              \
-        WEFT_PLACES(at, index);                                                                    \
+        WEFT_PLACES(i64, C_32, at, index);                                                         \
         WEFT_EACH_LANE if (LANE(m, i)) r.lane[i] = p[at.lane[i]];                                  \
         return r.v;                                                                                \
     }                                                                                              \
@@ -614,6 +636,9 @@ WEFT_FLOORDIV(f64, )
     }                                                                                              \
     WEFT_FN reg F(gather, d)(const stored *p, V(i64) index) {                                      \
         return F(widen, d)(F(gather, raw)((const raw *)p, index));                                 \
+    }                                                                                              \
+    WEFT_FN reg F(gather_near, d)(const stored *p, V(i32) index) {                                 \
+        return F(widen, d)(F(gather_near, raw)((const raw *)p, index));                            \
     }                                                                                              \
     WEFT_FN reg F(gather_ahead, d)(const stored *p, V(i64) index, i64 n) {                         \
         return F(widen, d)(F(gather_ahead, raw)((const raw *)p, index, n));                        \

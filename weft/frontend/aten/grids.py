@@ -20,8 +20,6 @@ from weft.frontend.aten.table import Row, require, rows
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import (
     absolute,
-    apply,
-    constant,
     eq,
     floor,
     fma,
@@ -106,7 +104,7 @@ class Axis:
 class Tap:
     """Of one axis, coordinates that are read, by how much, and how that grows with the grid's.
 
-    All of one shape: [n, taps, places], where taps count those of all axes.
+    All [n, taps, places]: the image's axes have one axis of taps each, 1 but for their own.
     """
 
     axis: Axis
@@ -116,27 +114,23 @@ class Tap:
 
 
 def tap_of(axis: Axis, numbers: Tensor, turn: Tensor) -> Tap:
-    """Of a grid's numbers [n, places]; `turn` is [n, taps, places]: which tap of the axis it is."""
-
-    def each(x: Tensor) -> Tensor:
-        return broadcast_in(x, turn.shape, [0, *range(2, turn.rank)][: x.rank])
-
+    """Of a grid's numbers [n, taps, places]; `turn` counts the taps of the axis."""
     at = axis.scaled(numbers)
     grows = axis.span(at) * 0.5
     if axis.mode == CUBIC:
         lower = floor(at)
-        off = each(at - lower) - (turn - 1.0)
+        off = at - lower - (turn - 1.0)
         weight, slope = keys(absolute(off))
-        read_at, _ = axis.padded(each(lower) + (turn - 1.0))
+        read_at, _ = axis.padded(lower + (turn - 1.0))
         return Tap(axis, read_at, weight, where(off < 0.0, -slope, slope) * grows)
     at, slope = axis.padded(at)
     if axis.mode == NEAREST:
-        return Tap(axis, each(round_even(at)))
+        return Tap(axis, round_even(at))
     lower, first = floor(at), eq(turn, 0.0)
-    beyond = each(at - lower)
-    grows = each(grows * slope)
+    beyond = at - lower
+    grows = grows * slope
     weight = where(first, 1.0 - beyond, beyond)
-    return Tap(axis, each(lower) + turn, weight, where(first, -grows, grows))
+    return Tap(axis, lower + turn, weight, where(first, -grows, grows))
 
 
 def keys(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,14 +147,14 @@ def taps_of(x: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> li
     """Of each axis of the image, of those of all axes together."""
     require(0 not in x.shape, "there is nothing to sample")
     rank, wide = x.rank - 2, TAPS[mode]
-    shape = (grid.shape[0], wide**rank, *grid.shape[1:-1])
-    taps: list[Tap] = []
+    ones, taps = (1,) * rank, list[Tap]()
     for i, size in enumerate(x.shape[2:]):
         axis = Axis(size, mode, padding, align, rank == 2)
-        turn = apply("floordiv", position(1), constant(wide ** (rank - 1 - i)))
-        turn = index_of(shape, apply("floormod", turn, constant(wide)))
+        shape = (1, *ones[:i], wide, *ones[i + 1 :], *ones)
+        turn = cast(index_of(shape, position(1 + i)), x.dtype)
         numbers = build.select(grid, rank + 1, rank - 1 - i)
-        taps.append(tap_of(axis, numbers, cast(turn, x.dtype)))
+        numbers = reshape(numbers, (grid.shape[0], *ones, *grid.shape[1:-1]))
+        taps.append(tap_of(axis, numbers, turn))
     return taps
 
 
@@ -182,6 +176,10 @@ def places(taps: Sequence[Tap]) -> Tensor:
     return flat
 
 
+def tap_axes(image: Tensor) -> range:
+    return range(1, image.rank - 1)
+
+
 def spread(x: Tensor, channels: int) -> Tensor:
     """[n, taps, places], the same in each channel, which is the last axis."""
     return broadcast_in(x, (*x.shape, channels), range(x.rank))
@@ -199,7 +197,7 @@ def channels_first(x: Tensor) -> Tensor:
 
 def each_tap(g: Tensor, like: Tensor) -> Tensor:
     """[n, c, places], the same for each tap."""
-    return broadcast_in(channels_last(g), like.shape, [0, *range(2, like.rank)])
+    return broadcast_in(channels_last(g), like.shape, [0, *range(g.rank - 1, like.rank)])
 
 
 def found(x: Tensor, taps: Sequence[Tap]) -> Tensor:
@@ -215,7 +213,7 @@ def grid_sampler(x: Tensor, grid: Tensor, *how: Any) -> Tensor:
     values, weight = found(x, taps), product_of(tap.weight for tap in taps)
     if weight is not None:
         values = values * spread(weight, x.shape[1])
-    return channels_first(total(values, (1,)))
+    return channels_first(total(values, tap_axes(x)))
 
 
 def grid_sampler_backward(
@@ -250,7 +248,7 @@ def grid_gradient(g: Tensor, x: Tensor, taps: Sequence[Tap]) -> Tensor:
     for own in reversed(taps):
         grows = product_of(tap.slope if tap is own else tap.weight for tap in taps)
         assert grows is not None
-        grown = total(sums * grows, (1,))
+        grown = total(sums * grows, tap_axes(x))
         parts.append(build.unsqueeze(grown, grown.rank))
     return build.concat(parts, parts[0].rank - 1)
 

@@ -175,7 +175,8 @@ def term_cost(term: Node) -> float:
             return 0.0  # part of an address, or as cheap
         if term.op.function.name == "multiply" and term.type.dtype.is_float:
             return 0.5  # half of a fused multiply-add
-        shifts = term.op.function.name == "floordiv" and _is_power(value_of(term.args[1]))
+        divides = term.op.function.name in ("floordiv", "floormod")
+        shifts = divides and _is_power(value_of(term.args[1]))
         return 1.0 if shifts else term.op.function.cost
     return 1.0 if isinstance(term.op, Load) else 0.0
 

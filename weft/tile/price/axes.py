@@ -13,7 +13,7 @@ from weft.scalar import nest
 from weft.scalar.blocks import access, address, locals_in, loops_in
 from weft.scalar.intervals import Ranges
 from weft.scalar.nest import For, Load, Stmt, Store, free_variables, walk
-from weft.scalar.ops import Apply
+from weft.scalar.ops import Apply, Axis, Constant, Symbol, function_of
 from weft.scalar.placing import place
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
@@ -75,14 +75,40 @@ def lanes_for(stmt: For, target: Machine) -> int:
     """Lanes such that the widest value moving with the axis fills a register."""
     widest = 4
     loaded: set[Node] = set()  # terms with a load in them; index arithmetic becomes addresses
-    stmts = [s for s in walk((stmt,)) if not isinstance(s, For)]
-    for term in postorder(*(t for s in stmts for t in s.terms())):
+    stmts = [s for s in walk((stmt,)) if not isinstance(s, For | nest.Let)]
+    terms = [t for s in stmts for t in s.terms()]
+    computed = _computed(*terms)
+    for term in postorder(*terms):
         if isinstance(term.op, Load) or any(a in loaded for a in term.args):
             loaded.add(term)
         value = isinstance(term.op, Load | Apply) and (term in loaded or term.type.dtype.is_float)
-        if value and stmt.axis in free_variables(term):
+        if value and term in computed and stmt.axis in free_variables(term):
             widest = max(widest, term.type.dtype.bytes)
     return target.lanes(widest)
+
+
+def _computed(*roots: Node) -> set[Node]:
+    """Terms that are values: not what only widens an index, which a gather takes as it is."""
+    seen, indices = set[Node](), set[Node]()
+    stack = [*roots]
+    while stack:
+        term = stack.pop()
+        if term in seen:
+            continue
+        seen.add(term)
+        touched = access(term) if isinstance(term.op, Load) else None
+        index = touched[1] if touched else ()
+        stack += [a for a in term.args if a not in index]
+        around = [i for i in index if i not in indices]
+        while around:
+            at = around.pop()
+            indices.add(at)
+            narrow = function_of(at) == "i64" and at.args[0].type.dtype.bytes <= 4
+            if narrow or isinstance(at.op, Load):
+                stack.append(at.args[0] if narrow else at)
+            else:
+                around += [a for a in at.args if a not in indices]
+    return seen
 
 
 def nest_cost(block: Sequence[Stmt], axis: Node, lanes: int, ranges: Ranges) -> float:
@@ -102,7 +128,7 @@ def statements_cost(stmts: Sequence[Stmt], axis: Node | None, lanes: int, ranges
     total = 0.0
     for s in stmts:
         if isinstance(s, nest.Let):
-            total += term_cost(s.term)
+            total += 0.0 if axis is not None and _is_even(s.term, axis) else term_cost(s.term)
             if axis is not None and isinstance(s.term.op, Load):
                 total += access_cost(s.term, axis, lanes, ranges)
         elif isinstance(s, nest.Update):
@@ -114,6 +140,12 @@ def statements_cost(stmts: Sequence[Stmt], axis: Node | None, lanes: int, ranges
                 per_lane = CONFLICT if in_one_set(step, s.buffer.type.dtype.bytes, lanes) else 1.5
                 total += 0.0 if step in (0, 1) else lanes * per_lane
     return total
+
+
+def _is_even(term: Node, axis: Node) -> bool:
+    """Whether a number is made of other axes alone: it is a scalar, if not a literal in the end."""
+    counted = all(isinstance(n.op, Apply | Axis | Constant | Symbol) for n in postorder(term))
+    return counted and axis not in free_variables(term)
 
 
 def in_one_set(step: int | None, size: int, lanes: int) -> bool:

@@ -9,18 +9,31 @@ A loop may run over lanes although it has loops inside it: all of them then work
 (a column sum reads whole rows). Every loop is priced as such, against pricing its inner loops.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from weft.core.node import Node
+from weft.core.node import Node, postorder
 from weft.scalar.blocks import loops_in, map_loops
 from weft.scalar.choices import Choices
-from weft.scalar.nest import Block, For, Kernel, Running, Stmt, Store, walk
-from weft.scalar.ops import CASTS, function_of
+from weft.scalar.nest import (
+    Block,
+    For,
+    Kernel,
+    Load,
+    Running,
+    Stmt,
+    Store,
+    free_variables,
+    walk,
+)
+from weft.scalar.ops import CASTS, Apply, function_of, is_index
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import length, ranges_in, strides, trips
+from weft.tile.analysis.access import length, ranges_in, stride_of, strides, trips
 from weft.tile.moves.loops import Labels, blocked, vectors
 from weft.tile.price.axes import Axes, every_axis, lanes_for
 
+REGISTERS = 16  # for what vectors side by side hold while a loop inside runs
+GATHERS = 2  # vectors side by side that gather: each is many instructions
 PARTS = 4  # independent accumulators, or vectors side by side, that hide an add's latency
 NAMES = {str(d) for d in CASTS}
 LONG = 16  # vectors side by side where loops inside go from row to row: a long piece of each
@@ -64,9 +77,10 @@ def apply_choice(
     lanes = lanes if squares == body else few
     inner = squares == body and any(isinstance(s, For) for s in stmt.body)
     most = LONG if turns >= LONG * lanes * 2 * target.cores else PARTS  # blocks for every core
+    most = GATHERS if inner and _gathers(stmt) else most
     parts = PARTS if stmt.role == "reduce" else most if inner else 1
-    folds = sum(len(f.labels) for loop in loops_in((stmt,)) for f in loop.folds)
-    fit = max(1, min(LONG, trips(stmt) // lanes, 16 // max(1, folds)))
+    held = sum(len(f.labels) for loop in loops_in((stmt,)) for f in loop.folds) + _outside(stmt)
+    fit = max(1, min(LONG, trips(stmt) // lanes, REGISTERS // max(1, held)))
     parts = min(parts, fit)
     sides = (parts, *(n for n in (1, 2, 4, 8, 16) if n <= fit and n != parts))
     parts = choices.pick("vectors", sides, lambda n: abs(n - parts))
@@ -77,6 +91,30 @@ def apply_choice(
         return (vectors(stmt, lo, hi, lanes, labels, squares),)
 
     return blocked(stmt, labels.axis("b"), lanes * parts, block)
+
+
+def _terms(stmts: Block) -> Iterator[Node]:
+    return postorder(*(t for s in walk(stmts) if not isinstance(s, For) for t in s.terms()))
+
+
+def _gathers(stmt: For) -> bool:
+    """Whether lanes of a load in the loops inside are apart by no stride."""
+    read = (n for s in stmt.body if isinstance(s, For) for n in _terms((s,)))
+    ranges = ranges_in((stmt,))
+    return any(isinstance(n.op, Load) and stride_of(n, stmt.axis, ranges) is None for n in read)
+
+
+def _outside(stmt: For) -> int:
+    """How many vectors the loops inside read that are computed before them."""
+    inside = frozenset(loop.axis for loop in loops_in(stmt.body))
+
+    def moves(n: Node) -> bool:
+        return not is_index(n) and stmt.axis in free_variables(n)
+
+    within = [n for s in stmt.body if isinstance(s, For) for n in _terms((s,))]
+    within = [n for n in within if not inside.isdisjoint(free_variables(n))]
+    read = dict.fromkeys(a for n in within for a in n.args if isinstance(a.op, Load | Apply))
+    return sum(moves(a) for a in read if inside.isdisjoint(free_variables(a)))
 
 
 def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
