@@ -14,7 +14,7 @@ from itertools import islice
 from operator import or_
 
 from weft.core.node import Graph, Node
-from weft.core.types import i32, i64
+from weft.core.types import boolean, i32, i64
 from weft.scalar.choices import Chooser
 from weft.scalar.ops import CASTS
 from weft.scalar.sizes import hint
@@ -160,6 +160,7 @@ class Joining:
 
 # --- fusion ---------------------------------------------------------------------------------------
 
+TABLE = 64  # how many times larger a mask is than a table that it reads
 SMALL = 64  # vector instructions in a size class: of equal savings, the smaller class comes first
 
 
@@ -253,9 +254,19 @@ def _is_widened(node: Node) -> bool:
 
 
 def _is_generated(node: Node) -> bool:
-    """Whether a map reads coordinates and scalars alone: a buffer would save no loads."""
-    made = all(isinstance(s.op, ops.Index | ops.Scalar) for s in ops.sources(node))
-    return made and isinstance(node.op, ops.Map)
+    """Whether a map reads coordinates and scalars alone: a buffer would save no loads.
+
+    Or it is a mask of these and of tables: as a buffer it would hide which columns it rules out.
+    """
+    if not isinstance(node.op, ops.Map):
+        return False
+    rest = [s for s in ops.sources(node) if not isinstance(s.op, ops.Index | ops.Scalar)]
+    size = hint(node.type.size) // TABLE if node.type.dtype is boolean else 0
+    return all(hint(s.type.size) <= size or _is_mask(s) for s in rest)
+
+
+def _is_mask(node: Node) -> bool:
+    return node.type.dtype is boolean and _is_generated(node)
 
 
 # ---- inlining

@@ -11,7 +11,8 @@ in ATen's attention. Where a program does the same by hand a later value may be 
 rows then NaN: none is skipped.
 
 Columns before a start, which a window of the last 256 rules out, are skipped likewise: the loops
-begin at maximum(a0 * 64 - 256, 0).
+begin at maximum(a0 * 64 - 256, 0). A bound may be loaded, where it is the same for all rows of a
+block: the blocks of a document. A condition that no row changes then holds in all iterations.
 
 ruled_out(slack(a0 * 64 + a3 >= a4), (a4,), {a3: (0, 63)})       # a0 * 64 + 64
 ruled_out_before(slack(a3 - a4 < 9), a4, {a3: (0, 63)})           # -8
@@ -20,14 +21,24 @@ ruled_out_before(slack(a3 - a4 < 9), a4, {a3: (0, 63)})           # -8
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 
 from weft.core.node import Node, postorder, rebuild, substitute
+from weft.core.types import boolean
 from weft.scalar import nest
-from weft.scalar.affine import Linear, from_linear, function_of, has_symbol, slack
-from weft.scalar.blocks import accesses, locals_in, loops_in, map_loops, map_outermost, nodes
+from weft.scalar.affine import Linear, from_linear, function_of, has_symbol, linear, slack
+from weft.scalar.blocks import (
+    accesses,
+    locals_in,
+    loops_in,
+    map_loops,
+    map_outermost,
+    nodes,
+    rewrite_block,
+)
 from weft.scalar.index import simplify
 from weft.scalar.intervals import bounds
-from weft.scalar.nest import Block, For, Stmt
+from weft.scalar.nest import Block, For, Stmt, walk
 from weft.scalar.ops import (
     Axis,
     add,
@@ -43,6 +54,7 @@ from weft.scalar.ops import (
 )
 from weft.scalar.reach import ranges_inside
 from weft.scalar.rules import VOCABULARY, fold
+from weft.scalar.symbols import linear_bounds, negative
 from weft.scalar.updates import lifted
 from weft.tile.analysis.access import Ranges, ranges_in
 from weft.tile.moves.partial import ending
@@ -55,8 +67,9 @@ def skipped(block: Block, known: Ranges | None = None) -> Block:
     """The block with all blocks inside that have local buffers shortened, where that is right."""
     ranges = known or {}
     if any(isinstance(s, nest.Local) for s in block):
-        for kind in _End, _Start:
-            shorter = (c.shortened() for c in _candidates(block, ranges, kind))
+        for kind, loaded in product((_End, _Start), (False, True)):
+            found = (c for c in _candidates(block, ranges, kind) if is_loaded(c.bound) is loaded)
+            shorter = (c.shortened() for c in found)
             block = next((s for s in shorter if s is not None), block)
     return map_loops(block, lambda s: replace(s, body=skipped(s.body, ranges_inside(s, ranges))))
 
@@ -80,7 +93,7 @@ def ruled_out_before(condition: Linear, column: Node, rows: Ranges) -> Node | No
     if form.get(column) != 1:
         return None
     rest = _most({a: k for a, k in form.items() if a is not column}, offset, rows)
-    return apply(subtract, constant(0), rest)
+    return from_linear(*negative(linear(rest)))
 
 
 def _most(form: Mapping[Node, int], offset: int, rows: Ranges) -> Node:
@@ -121,7 +134,33 @@ class _Columns:
         bound = self.rounded()
         if len(sizes) != 1 or value_of(bound) is not None or not self._void():
             return None
-        return map_outermost(self.block, lambda f: self.cut(f, bound) if f in self.loops else None)
+        block = map_outermost(self.block, lambda f: self.cut(f, bound) if f in self.loops else None)
+        return self._without_conditions(block) if self._exact() else block
+
+    def _exact(self) -> bool:
+        """Whether the bound ends a block of columns, whatever is loaded."""
+        terms, offset = linear(self.bound)
+        return not any(k % self.width for k in (*terms.values(), offset))
+
+    def _without_conditions(self, block: Block) -> Block:
+        """What rules out the columns beyond holds for all others."""
+        columns = {a for a, loop in self.roots.items() if loop in self.loops}
+        rows = {a: self.inside[a] for a in self.roots}
+
+        def change(node: Node) -> Node | None:
+            condition = slack(node)
+            axes = nest.free_variables(node) & self.roots.keys() if condition else frozenset[Node]()
+            column = next(iter(axes)) if len(axes) == 1 else None
+            if condition is None or column not in columns:
+                return _chosen(node)
+            return constant(True) if self.of(condition, column, rows) is self.bound else None
+
+        return rewrite_block(block, change)
+
+    @staticmethod
+    def of(condition: Linear, column: Node, rows: Ranges) -> Node | None:
+        """The column from which on, or before which, a condition fails in all rows."""
+        raise NotImplementedError
 
     def rounded(self) -> Node:
         """The bound in whole blocks, inside the old ones; a literal where it may not be."""
@@ -163,7 +202,7 @@ class _Columns:
         def change(node: Node) -> Node | None:
             if isinstance(node.op, nest.Load) and BEYOND in postorder(*node.args):
                 return stored.get(node.op.buffer)
-            return folded.get(node) or _absorbed(node)
+            return folded.get(node) or _decided(node, ranges) or _absorbed(node)
 
         def value(term: Node, finite: bool = False) -> Node:
             term = simplify(substitute((term,), columns)[0], ranges)
@@ -218,10 +257,14 @@ class _End(_Columns):
     def rounded(self) -> Node:
         if has_symbol(self.first.hi):  # there the last block may be a part of one
             return simplify(apply(minimum, self.bound, self.first.hi), self.ranges)
+        if is_loaded(self.bound) and self._exact():
+            return apply(minimum, self.bound, self.first.hi)
         whole = apply(
             floordiv, apply(add, self.bound, constant(self.width - 1)), constant(self.width)
         )
         end = simplify(apply(multiply, whole, constant(self.width)), self.ranges)
+        if is_loaded(self.bound):
+            return apply(minimum, end, self.first.hi)
         extent = self.first.extent
         return end if extent is not None and bounds(end, self.ranges)[1] <= extent else constant(0)
 
@@ -240,8 +283,12 @@ class _Start(_Columns):
     """Columns before a bound."""
 
     def rounded(self) -> Node:
+        if is_loaded(self.bound) and self._exact():
+            return apply(minimum, apply(maximum, self.bound, self.first.lo), self.first.hi)
         whole = apply(floordiv, self.bound, constant(self.width))
         start = simplify(apply(multiply, whole, constant(self.width)), self.ranges)
+        if is_loaded(self.bound):
+            return apply(minimum, apply(maximum, start, self.first.lo), self.first.hi)
         left = simplify(apply(subtract, self.first.hi, start), self.ranges)
         fits = value_of(self.first.lo) == 0 and bounds(left, self.ranges)[0] >= 0
         return simplify(apply(maximum, start, constant(0)), self.ranges) if fits else constant(0)
@@ -267,14 +314,34 @@ def _candidates(
     for condition in filter(None, map(slack, nodes(block))):
         for column in (a for a in condition[0] if a in roots):
             bound = kind.of(condition, column, rows)
-            if bound is not None:
+            if bound is not None and _is_known(bound, block, rows):
                 yield kind(block, ranges, inside, roots, roots[column], bound)
+
+
+def is_loaded(bound: Node) -> bool:
+    """Whether it is found in memory, where no range is known of it."""
+    return any(isinstance(n.op, nest.Load) for n in postorder(bound))
+
+
+def _is_known(bound: Node, block: Block, rows: Collection[Node]) -> bool:
+    """Whether a bound is the same for all rows, and not what the block itself computes."""
+    own = {b for b, _ in accesses(block) if b.space == "local"}
+    own |= {s.buffer for s in walk(block) if isinstance(s, nest.Store)}
+    read = {n.op.buffer for n in postorder(bound) if isinstance(n.op, nest.Load)}
+    return read.isdisjoint(own) and nest.free_variables(bound).isdisjoint(rows)
 
 
 def _zero(node: Node) -> Node | None:
     """A product with 0, where that is 0 whatever the other factor is."""
     zeros = (a for a in node.args if function_of(node) == "multiply" and value_of(a) == 0)
     return next(zeros, None)
+
+
+def _decided(node: Node, ranges: Ranges) -> Node | None:
+    """A comparison with what is loaded, where the ranges decide it whatever that is."""
+    condition = slack(node)
+    low, high = linear_bounds(*condition, ranges) if condition else (-1, 0)
+    return constant(low >= 0) if low >= 0 or high < 0 else None
 
 
 def _absorbed(node: Node) -> Node | None:
@@ -285,4 +352,16 @@ def _absorbed(node: Node) -> Node | None:
     infinite = name == "add" or (name == "subtract" and value_of(node.args[0]) is not None)
     if infinite and -math.inf in literals:
         return literals[-math.inf]
-    return fold(node, VOCABULARY)
+    return _chosen(node) or fold(node, VOCABULARY)
+
+
+def _chosen(node: Node) -> Node | None:
+    """Of a condition or a choice, the argument that it is, where a literal decides that."""
+    name, literal = function_of(node), next(map(value_of, node.args), None)
+    if name == "where" and literal is not None:
+        return node.args[1] if literal else node.args[2]
+    if name == "and" and node.type.dtype is boolean:
+        for a, b in (node.args, node.args[::-1]):
+            if (known := value_of(a)) is not None:
+                return b if known else a
+    return None
