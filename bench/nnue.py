@@ -110,7 +110,9 @@ class Adam(ctypes.Structure):
 
 
 def by_hand(width: int) -> Callable[[], float]:
-    """nnue.c, by weft's compiler and with fast mathematics."""
+    """nnue.c, by weft's compiler and with fast mathematics; it takes strips of 128 columns."""
+    if width % 128:
+        raise ValueError(f"nnue.c has no width {width}, which is no multiple of 128")
     compiler = find_compiler()
     source = Path(__file__).with_name("nnue.c")
     folder = Path(tempfile.mkdtemp())
@@ -201,6 +203,8 @@ def measured(children: dict[str, Child], width: int, rounds: int) -> dict[str, A
             except ChildError as error:
                 row["failures"][form] = str(error)
         rows[backend] = row
+        if not row["forms"]:
+            raise ChildError(f"{backend}, width {width}: {row['failures']}")
         row["best"] = min(row["forms"], key=row["forms"].__getitem__)
         child.ask(do="begin", width=width, form=row["best"])
     in_turns(children, rows, rounds)

@@ -188,7 +188,8 @@ def test_gradients_of_segments_on_every_level(reduce: str, by: str) -> None:
     x = (torch.randperm(40) - 19).double().requires_grad_()
 
     def f(x: torch.Tensor) -> torch.Tensor:
-        return torch.segment_reduce(x, reduce, unsafe=True, **{by: given}).nan_to_num().square()
+        how: dict[str, Any] = {by: given}
+        return torch.segment_reduce(x, reduce, unsafe=True, **how).nan_to_num().square()
 
     (wanted,) = torch.autograd.grad(f(x).sum(), x)
     (found,) = torch.autograd.grad(weft.compile(f)(x).sum(), x)
