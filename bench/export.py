@@ -57,7 +57,8 @@ def made() -> tuple[nn.Module, torch.Tensor]:
 def libraries(package: str, *names: str) -> int:
     """Bytes of shared libraries of a Python package whose names hold one of these."""
     spec = importlib.util.find_spec(package)
-    assert spec is not None and spec.origin is not None
+    if spec is None or spec.origin is None:
+        raise ImportError(f"{package} is not installed")
     every = Path(spec.origin).parent.rglob("*.so*")
     return sum(p.stat().st_size for p in every if any(n in p.name for n in names))
 

@@ -40,7 +40,7 @@ def shown(rows: dict[str, dict[str, Any]], budget: float) -> list[str]:
     cells = [f"{budget:.2f}"]
     for backend in BACKENDS:
         row = rows[f"{budget} {backend}"]
-        cells += [f"{row['kept'] / 1e6:.2f}", milliseconds(row["ms"])]
+        cells += [f"{row['kept'] / 1e6:.2f}" if "kept" in row else "-", milliseconds(row["ms"])]
     return cells
 
 
@@ -55,6 +55,8 @@ def main() -> int:
             found[name] = curve(name, Path(logs))
             columns = ["budget", *(f"{b} {what}" for b in BACKENDS for what in ("MB", "ms"))]
             show(table(name, columns, [shown(found[name], budget) for budget in BUDGETS]))
+            failed = ((b, row["failure"]) for b, row in found[name].items() if "failure" in row)
+            show(*(f"{name}, {b}: {why}" for b, why in failed))
     if chosen.json is not None:
         write_json({"machine": machine(True), "steps": found}, chosen.json)
     return 0

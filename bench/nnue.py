@@ -9,7 +9,6 @@ three steps on one thread and on two are compared bit by bit.
 
 import argparse
 import ctypes
-import json
 import os
 import sys
 import tempfile
@@ -25,10 +24,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bench.train import apart, in_turns
 from examples.nnue.positions import INPUTS, PIECES, RECORD, Batches, opened
+from weft.cli.bench_worker import first_line
 from weft.cli.output import show, table, write_json
 from weft.cli.suite_text import machine
-from weft.runtime.child import Child, ChildError
+from weft.runtime.child import Child, ChildError, answer
 from weft.runtime.compiler import find_compiler
 from weft.train import State, Step, optimisers, schedules
 
@@ -109,7 +110,9 @@ class Adam(ctypes.Structure):
 
 
 def by_hand(width: int) -> Callable[[], float]:
-    """nnue.c, by weft's compiler and with fast mathematics."""
+    """nnue.c, by weft's compiler and with fast mathematics; it takes strips of 128 columns."""
+    if width % 128:
+        raise ValueError(f"nnue.c has no width {width}, which is no multiple of 128")
     compiler = find_compiler()
     source = Path(__file__).with_name("nnue.c")
     folder = Path(tempfile.mkdtemp())
@@ -160,31 +163,29 @@ def threads_agree(width: int, form: str) -> bool:
     return all(torch.equal(kept[0][name], kept[1][name]) for name in kept[0])
 
 
-def answer(backend: str) -> None:
-    """Requests and replies as lines of JSON."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    torch.set_num_threads(1)
-    step: Callable[[], Any] = list
-    for line in sys.stdin:
-        asked, reply = json.loads(line), dict[str, Any]()
-        try:
-            if asked["do"] == "begin":
-                torch._dynamo.reset()
-                step = stepping(backend, asked["width"], asked["form"])
-                reply["losses"] = [float(step()) for _ in range(5)]
-            elif asked["do"] == "threads":
-                reply["equal"] = threads_agree(asked["width"], asked["form"])
-            else:
-                times, start = list[float](), time.process_time()
-                while len(times) < 2 or time.process_time() - start < SECONDS:
-                    before = time.process_time()
-                    step()
-                    times.append(time.process_time() - before)
-                reply["ms"] = 1e3 * min(times)
-        except Exception as error:
-            reply = {"error": f"{type(error).__name__}: {error}".split("\n")[0], "where": None}
-        print(json.dumps(reply), file=out, flush=True)
+class Session:
+    """A network that trains, asked line by line (runtime/child.py)."""
+
+    def __init__(self, backend: str) -> None:
+        torch.set_num_threads(1)
+        self.backend = backend
+        self.step: Callable[[], Any] = list
+
+    def begin(self, width: int, form: str) -> dict[str, list[float]]:
+        torch._dynamo.reset()
+        self.step = stepping(self.backend, width, form)
+        return {"losses": [float(self.step()) for _ in range(5)]}
+
+    def threads(self, width: int, form: str) -> dict[str, bool]:
+        return {"equal": threads_agree(width, form)}
+
+    def round(self) -> dict[str, float]:
+        times, start = list[float](), time.process_time()
+        while len(times) < 2 or time.process_time() - start < SECONDS:
+            before = time.process_time()
+            self.step()
+            times.append(time.process_time() - before)
+        return {"ms": 1e3 * min(times)}
 
 
 # --- what is measured -----------------------------------------------------------------------------
@@ -194,7 +195,7 @@ def measured(children: dict[str, Child], width: int, rounds: int) -> dict[str, A
     """By backend: the best step of each form in ms, and rounds of the best form, in turns."""
     rows: dict[str, Any] = {}
     for backend, child in children.items():
-        row: dict[str, Any] = {"forms": {}, "losses": {}, "failures": {}, "rounds": []}
+        row: dict[str, Any] = {"forms": {}, "losses": {}, "failures": {}}
         for form in FORMS if backend != "by hand" else ("bag",):
             try:
                 row["losses"][form] = child.ask(do="begin", width=width, form=form)["losses"]
@@ -202,17 +203,15 @@ def measured(children: dict[str, Child], width: int, rounds: int) -> dict[str, A
             except ChildError as error:
                 row["failures"][form] = str(error)
         rows[backend] = row
+        if not row["forms"]:
+            raise ChildError(f"{backend}, width {width}: {row['failures']}")
         row["best"] = min(row["forms"], key=row["forms"].__getitem__)
         child.ask(do="begin", width=width, form=row["best"])
-    for _ in range(rounds):
-        for backend, child in children.items():
-            rows[backend]["rounds"].append(child.ask(do="round")["ms"])
+    in_turns(children, rows, rounds)
     wanted = rows["eager"]["losses"]["bag"]
     for row in rows.values():
-        row["ms"] = median(row["rounds"])
         row["a second"] = BATCH / row["ms"] * 1e3
-        found = [x for form in row["losses"].values() for x in zip(form, wanted, strict=True)]
-        row["apart"] = max(abs(a / b - 1) for a, b in found)
+        row["apart"] = apart([*row["losses"].values()], wanted)
     rows["weft"]["threads agree"] = children["weft"].ask(
         do="threads", width=width, form=rows["weft"]["best"]
     )["equal"]
@@ -242,10 +241,10 @@ def shown(width: int, rows: dict[str, Any]) -> list[str]:
     best = max(rows[b]["a second"] for b in ("eager", "inductor"))
     speed, hand = rows["weft"]["a second"], rows["by hand"]["a second"]
     cells = [f"{rows[b]['a second'] / 1e3:.0f}" for b in BACKENDS]
-    apart = f"{max(row['apart'] for row in rows.values()):.0e}"
+    off = f"{max(row['apart'] for row in rows.values()):.0e}"
     forms = " ".join(rows[b]["best"] for b in BACKENDS[:3])
     agree = "yes" if rows["weft"]["threads agree"] else "no"
-    return [str(width), *cells, f"{speed / best:.2f}", f"{speed / hand:.2f}", forms, apart, agree]
+    return [str(width), *cells, f"{speed / best:.2f}", f"{speed / hand:.2f}", forms, off, agree]
 
 
 def main() -> int:
@@ -288,6 +287,6 @@ def main() -> int:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     if ROLE in os.environ:
-        answer(os.environ[ROLE])
+        answer(Session(os.environ[ROLE]), first_line)
     else:
         sys.exit(main())

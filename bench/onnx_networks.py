@@ -8,7 +8,6 @@ machine change least. Results are compared with ONNX Runtime's.
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
@@ -25,15 +24,17 @@ import torch
 from onnx import ModelProto, TensorProto, numpy_helper
 
 import weft
+from bench.train import in_turns
+from weft.cli.bench_worker import first_line
 from weft.cli.output import milliseconds, show, table, write_json
 from weft.cli.suite_text import machine
-from weft.runtime.child import Child, ChildError
+from weft.runtime.child import Child, ChildError, answer
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 PEERS, OURS = ("onnxruntime", "eager", "inductor"), ("weft", "weft-frozen")
 BACKENDS = PEERS + OURS
 ROLE, THREADS = "WEFT_ONNX_BACKEND", "WEFT_ONNX_THREADS"
-ROUNDS, SECONDS, EVEN = 5, 0.4, 1e-3
+SECONDS, EVEN = 0.4, 1e-3
 
 
 def networks() -> dict[str, Path]:
@@ -103,33 +104,30 @@ def runner(backend: str, file: str, x: np.ndarray[Any, Any]) -> Callable[[], Any
     return call
 
 
-def answer(backend: str) -> None:
-    """Requests and replies as lines of JSON."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what else prints goes to the log
-    call: Callable[[], Any] = list
-    threads = int(os.environ[THREADS])
-    torch.set_num_threads(threads)
-    clock = time.process_time if threads == 1 else time.perf_counter
-    for line in sys.stdin:
-        asked = json.loads(line)
-        try:
-            if asked["do"] == "begin":
-                torch._dynamo.reset()
-                x, start = image(onnx.load(asked["file"])), time.perf_counter()
-                call = runner(backend, asked["file"], x)
-                first = np.asarray(call())
-                reply: dict[str, Any] = {"seconds": time.perf_counter() - start}
-                np.save(asked["result"], first)
-            else:
-                count, start = 0, clock()
-                while not count or clock() - start < SECONDS:
-                    call()
-                    count += 1
-                reply = {"ms": 1e3 * (clock() - start) / count}
-        except Exception as error:
-            reply = {"error": f"{type(error).__name__}: {error}".split("\n")[0], "where": None}
-        print(json.dumps(reply), file=out, flush=True)
+class Session:
+    """A network that is run, asked line by line (runtime/child.py)."""
+
+    def __init__(self, backend: str, threads: int) -> None:
+        torch.set_num_threads(threads)
+        self.clock = time.process_time if threads == 1 else time.perf_counter
+        self.backend = backend
+        self.call: Callable[[], Any] = list
+
+    def begin(self, file: str, result: str) -> dict[str, float]:
+        torch._dynamo.reset()
+        x, start = image(onnx.load(file)), time.perf_counter()
+        self.call = runner(self.backend, file, x)
+        first = np.asarray(self.call())
+        seconds = time.perf_counter() - start
+        np.save(result, first)
+        return {"seconds": seconds}
+
+    def round(self) -> dict[str, float]:
+        count, start = 0, self.clock()
+        while not count or self.clock() - start < SECONDS:
+            self.call()
+            count += 1
+        return {"ms": 1e3 * (self.clock() - start) / count}
 
 
 # --- what is measured -----------------------------------------------------------------------------
@@ -144,18 +142,13 @@ def measured(children: dict[str, Child], path: Path, folder: Path) -> dict[str, 
         result = folder / f"{backend}.npy"
         try:
             asked = {"file": str(file), "result": str(result)}
-            rows[backend] = {**child.ask(do="begin", **asked), "rounds": []}
+            rows[backend] = child.ask(do="begin", **asked)
             found, wanted = np.load(result), np.load(folder / "onnxruntime.npy")
             apart = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
             rows[backend]["apart"] = float(apart)
         except ChildError as error:
-            rows[backend] = {"failure": str(error), "rounds": []}
-    for _ in range(ROUNDS):
-        for backend, child in children.items():
-            if "failure" not in rows[backend]:
-                rows[backend]["rounds"].append(child.ask(do="round")["ms"])
-    for row in rows.values():
-        row["ms"] = median(row["rounds"]) if row["rounds"] else None
+            rows[backend] = {"failure": str(error)}
+    in_turns(children, rows)
     return rows
 
 
@@ -212,6 +205,6 @@ def main() -> int:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     if ROLE in os.environ:
-        answer(os.environ[ROLE])
+        answer(Session(os.environ[ROLE], int(os.environ[THREADS])), first_line)
     else:
         sys.exit(main())

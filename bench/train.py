@@ -8,13 +8,12 @@ times are of weft's own random numbers.
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any, Literal
@@ -23,9 +22,10 @@ import torch
 
 import weft
 from bench.steps import STEPS
+from weft.cli.bench_worker import first_line
 from weft.cli.output import milliseconds, show, table, write_json
 from weft.cli.suite_text import machine
-from weft.runtime.child import Child, ChildError
+from weft.runtime.child import Child, ChildError, answer
 
 PEERS, OURS = ("eager", "inductor"), ("weft", "whole")
 BACKENDS = PEERS + OURS
@@ -100,36 +100,32 @@ def kept_bytes(step: Callable[[], Any]) -> int:
     return sum(seen.values())
 
 
-def answer(backend: str) -> None:
-    """Requests and replies as lines of JSON."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what else prints goes to the log
-    step: Callable[[], Any] = list
-    for line in sys.stdin:
-        asked = json.loads(line)
-        try:
-            if asked["do"] == "begin":
-                torch._dynamo.reset()
-                torch.manual_seed(1)
-                exact = training(asked["name"], backend, True)
-                losses = [exact().item() for _ in range(STEPS_COMPARED)]
-                torch._dynamo.reset()
-                start = time.perf_counter()
-                step = training(asked["name"], backend, False)
-                step()  # of a whole step the first is eager's: it makes the optimiser's state
-                step()
-                seconds = time.perf_counter() - start
-                reply: dict[str, Any] = {"losses": losses, "seconds": seconds}
-                reply["kept"] = kept_bytes(step)
-            else:
-                count, start = 0, time.perf_counter()
-                while not count or time.perf_counter() - start < SECONDS:
-                    step()
-                    count += 1
-                reply = {"ms": 1e3 * (time.perf_counter() - start) / count}
-        except Exception as error:
-            reply = {"error": f"{type(error).__name__}: {error}".split("\n")[0], "where": None}
-        print(json.dumps(reply), file=out, flush=True)
+class Session:
+    """A network that trains, asked line by line (runtime/child.py)."""
+
+    def __init__(self, backend: str) -> None:
+        self.backend = backend
+        self.step: Callable[[], Any] = list
+
+    def begin(self, name: str) -> dict[str, Any]:
+        torch._dynamo.reset()
+        torch.manual_seed(1)
+        exact = training(name, self.backend, True)
+        losses = [exact().item() for _ in range(STEPS_COMPARED)]
+        torch._dynamo.reset()
+        start = time.perf_counter()
+        self.step = training(name, self.backend, False)
+        self.step()  # of a whole step the first is eager's: it makes the optimiser's state
+        self.step()
+        seconds = time.perf_counter() - start
+        return {"losses": losses, "seconds": seconds, "kept": kept_bytes(self.step)}
+
+    def round(self) -> dict[str, float]:
+        count, start = 0, time.perf_counter()
+        while not count or time.perf_counter() - start < SECONDS:
+            self.step()
+            count += 1
+        return {"ms": 1e3 * (time.perf_counter() - start) / count}
 
 
 # --- what is measured -----------------------------------------------------------------------------
@@ -140,26 +136,37 @@ def timed(children: dict[str, Child], name: str) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for backend, child in children.items():
         try:
-            rows[backend] = {**child.ask(do="begin", name=name), "rounds": []}
+            rows[backend] = child.ask(do="begin", name=name)
         except ChildError as error:
-            rows[backend] = {"failure": str(error), "rounds": []}
-    for _ in range(ROUNDS):
-        for backend, child in children.items():
-            if "failure" not in rows[backend]:
-                rows[backend]["rounds"].append(child.ask(do="round")["ms"])
-    for row in rows.values():
-        row["ms"] = median(row["rounds"]) if row["rounds"] else None
+            rows[backend] = {"failure": str(error)}
+    in_turns(children, rows)
     return rows
+
+
+def in_turns(children: dict[str, Child], rows: dict[str, Any], rounds: int = ROUNDS) -> None:
+    """Have each child without a failure time what it has begun, and add the median in ms."""
+    running = [b for b in children if "failure" not in rows[b]]
+    for row in rows.values():
+        row |= {"rounds": [], "ms": None}
+    for backend in running * rounds:
+        rows[backend]["rounds"].append(children[backend].ask(do="round")["ms"])
+    for backend in running:
+        rows[backend]["ms"] = median(rows[backend]["rounds"])
 
 
 def measured(children: dict[str, Child], name: str) -> dict[str, Any]:
     """What `timed` tells by backend, and how far losses are from eager's."""
     rows = timed(children, name)
-    wanted = rows["eager"]["losses"]
     for row in rows.values():
         if "losses" in row:
-            row["apart"] = max(abs(a / b - 1) for a, b in zip(row["losses"], wanted, strict=True))
+            row["apart"] = apart(row["losses"], rows["eager"]["losses"])
     return rows
+
+
+def apart(losses: Sequence[Any], wanted: Sequence[float]) -> float:
+    """How far losses are off at most, relatively; NaN where one is."""
+    found, eager = (torch.tensor(x, dtype=torch.float64) for x in (losses, wanted))
+    return (found / eager - 1).abs().max().item()
 
 
 def shown(name: str, rows: dict[str, Any]) -> list[str]:
@@ -201,14 +208,13 @@ def main() -> int:
     show(*failures)
     if chosen.json is not None:
         write_json({"machine": machine(True), "steps": found}, chosen.json)
-    apart = [n for n, r in found.items() for b in OURS if r[b].get("apart", 1.0) > EVEN]
-    return int(bool(apart))
+    return int(any(not r[b].get("apart", 1.0) <= EVEN for r in found.values() for b in OURS))
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     if ROLE in os.environ:
         torch._functorch.config.activation_memory_budget = float(os.environ.get(BUDGET, "1"))
-        answer(os.environ[ROLE])
+        answer(Session(os.environ[ROLE]), first_line)
     else:
         sys.exit(main())

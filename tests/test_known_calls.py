@@ -226,6 +226,20 @@ def test_threads_at_once() -> None:
     assert not wrong
 
 
+@pytest.mark.skipif(torch.get_num_threads() == 1, reason="no loop is shared by threads")
+def test_long_loops_over_few_elements() -> None:
+    """Such a call lets go of Python's lock, and has a team of threads, however small it is."""
+    brief, long = (weft.compile(lambda a, n=n: (a + torch.arange(n)).sum()) for n in (4, 1 << 22))
+    for f in (brief, long):
+        warm(f, ints(1))
+        assert quick(f)
+    threads = [f._weft.hot[-1][PROGRAM][THREADS] for f in (brief, long)]
+    assert threads == [None, torch.get_num_threads]
+
+
+PROGRAM, THREADS = 6, 6  # of a known call, and of what its program is made of: weft_calls.c
+
+
 def test_nothing_is_kept_of_a_call() -> None:
     f = weft.compile(lambda a, b: a + b)
     a, b = ints(4), ints(4)

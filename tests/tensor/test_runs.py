@@ -188,8 +188,21 @@ def test_gradients_of_segments_on_every_level(reduce: str, by: str) -> None:
     x = (torch.randperm(40) - 19).double().requires_grad_()
 
     def f(x: torch.Tensor) -> torch.Tensor:
-        return torch.segment_reduce(x, reduce, unsafe=True, **{by: given}).nan_to_num().square()
+        how: dict[str, Any] = {by: given}
+        return torch.segment_reduce(x, reduce, unsafe=True, **how).nan_to_num().square()
 
     (wanted,) = torch.autograd.grad(f(x).sum(), x)
     (found,) = torch.autograd.grad(weft.compile(f)(x).sum(), x)
     torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "max"])
+def test_gradients_of_one_segment(reduce: str) -> None:
+    """The loop over it ends at what is loaded, at a place that no axis tells."""
+    f = weft.compile(
+        lambda x, n: torch.segment_reduce(x, reduce, lengths=n).square(), fallback="error"
+    )
+    x = torch.randperm(120).reshape(40, 3).double().requires_grad_()
+    (found,) = torch.autograd.grad(f(x, torch.tensor([40])).sum(), x)
+    whole = (x.sum(0) if reduce == "sum" else x.amax(0)).square()
+    torch.testing.assert_close(found, torch.autograd.grad(whole.sum(), x)[0])

@@ -21,7 +21,7 @@ from weft.library.calls import WROTE
 from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import KernelReport, Report
-from weft.scalar.blocks import combining
+from weft.scalar.blocks import combining, loops_in
 from weft.scalar.nest import Buffer, Call, Kernel, Program, Rows
 from weft.scalar.resize import sizes_of
 from weft.scalar.structure import copies, is_checked, restates
@@ -244,7 +244,7 @@ def _call(
     if any(b.name in kept for b in step.outputs):
         text = f"{emitted.sources[symbol].replace(symbol, '')}{starts}"
         content = hashlib.sha256(text.encode()).hexdigest()
-    return runtime.Call(symbol, args, checks, content, starts)
+    return runtime.Call(symbol, args, checks, content, starts, shared=_shares(emitted, step))
 
 
 def _launch(
@@ -270,7 +270,14 @@ def _launch(
             starts.append(8 * len(numbers))
             numbers += row.sizes
     given = tuple(starts) if any(starts) else ()
-    return runtime.Call(symbol, tuple(args), checks, None, given, len(step.rows), step.grain)
+    count, shared = len(step.rows), _shares(emitted, step)
+    return runtime.Call(symbol, tuple(args), checks, None, given, count, step.grain, shared)
+
+
+def _shares(emitted: Emitted, step: Kernel | Rows) -> bool:
+    """Whether threads share a loop of the kernel, as it is emitted."""
+    body = emitted.bodies.get(step.name)
+    return body is not None and any(loops_in(body.body, "parallel"))
 
 
 def _stores(

@@ -37,7 +37,7 @@ from weft.runtime.toolchain import Toolchain
 
 # From what tells whether inputs overlap, and what is called where they do, to a builtin.
 Writing = Callable[[Callable[..., bool], Callable[..., Any]], Callable[..., Any]]
-BRIEF = 1024  # elements of a program that needs one thread, and keeps Python's lock
+BRIEF = 1024  # elements of a program that keeps Python's lock, where one thread runs all of it
 _kept: WeakValueDictionary[tuple[Any, ...], torch.Tensor] = WeakValueDictionary()
 
 
@@ -163,7 +163,8 @@ class Program(Loaded):
         segment = ctypes.cast(self.library[name], ctypes.c_void_p).value
         count = max((b.index + 1 for b in spec.buffers if b.kind == "input"), default=0)
         own = [general, count, known["profiling"], frames.pop, frames, lambda: self.new_frame([])]
-        brief = sum(b.span for b in spec.buffers if isinstance(b.span, int)) <= BRIEF
+        elements = sum(b.span for b in spec.buffers if isinstance(b.span, int))
+        brief = elements <= BRIEF and not any(step.shared or step.grain for step in steps)
         own += [None if brief else known["threads"], segment]
         own += [lambda fault: refuse(self.error(fault))]
         outputs = [self.layout.buffers[name] for name in spec.outputs]

@@ -57,7 +57,7 @@ class Call:
     and equal inputs share their result, also across programs. `starts` are bytes from the address
     of each buffer to what the kernel takes for it; () is none. With `rows` the kernel is called so
     many times, with as many of the `args` each: in order, or with a `grain` by threads, each of
-    which takes so many rows at least.
+    which takes so many rows at least. One that is `shared` has loops that threads share.
     """
 
     symbol: str
@@ -67,6 +67,7 @@ class Call:
     starts: tuple[int, ...] = ()
     rows: int = 1
     grain: int = 0
+    shared: bool = False
 
     @property
     def arity(self) -> int:

@@ -13,7 +13,7 @@ from functools import reduce
 
 from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.scalar.affine import linear, slack
-from weft.scalar.blocks import expand_loops, substitute_block
+from weft.scalar.blocks import expand_loops, loads, substitute_block
 from weft.scalar.divisors import Divisors, divisor, is_multiple
 from weft.scalar.index import FALSE, TRUE, simplify
 from weft.scalar.nest import Block, For, Load, Stmt, free_variables, walk
@@ -222,7 +222,7 @@ def _outermost(stmt: For) -> Extent:
     lengths = [apply("subtract", end, stmt.lo) for end in ends]
     cut = [n for n in lengths if not is_multiple(n, stmt.step)] or lengths
     least = reduce(lambda a, b: apply("minimum", a, b), cut)
-    if any(isinstance(n.op, Load) for n in postorder(least)):
+    if loads(least):
         return 0
     return size(substitute((least,), dict.fromkeys(free_variables(least), constant(0)))[0])
 
@@ -246,7 +246,7 @@ def _inside(stmt: For, ranges: Ranges) -> Node | None:
 
     None if to the end, and where so few blocks hold them all that the rest would take longer.
     """
-    if stmt.lo is not constant(0) or free_variables(stmt.hi):
+    if stmt.lo is not constant(0) or free_variables(stmt.hi) or loads(stmt.hi):
         return None
     axes, known = [stmt.axis], {**ranges, stmt.axis: axis_range(stmt, ranges)}
     for s in walk(stmt.body):

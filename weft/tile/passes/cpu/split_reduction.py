@@ -44,8 +44,9 @@ def split_reduction(kernel: Kernel, target: Machine, choices: Choices) -> Kernel
 
 
 def _split(stmt: For, target: Machine, labels: Labels) -> Block:
+    """A part for each core; what is left of them, which one thread has after all, is short."""
     unit = ROUND if trips(stmt) >= target.cores * ROUND else 1
-    part = -(-trips(stmt) // (target.cores * unit)) * unit
+    part = max(1, trips(stmt) // (target.cores * unit)) * unit
     parts, origin = -(-trips(stmt) // part), labels.axis("p")
     inner = replace(stmt, lo=origin, hi=upto(origin, part, stmt.hi))
     shared = For(origin, stmt.lo, stmt.hi, (), part, "free", "parallel")
