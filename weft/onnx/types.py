@@ -120,5 +120,10 @@ def as_numbers(value: Any) -> Any:
     return tuple(value.tolist()) if value.dim() else value.item()
 
 
+def number(value: Any) -> Any:
+    """The number in a tuple of one; other values as they are."""
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
+
+
 def refuse(message: str) -> NoReturn:
     raise OnnxError(message)

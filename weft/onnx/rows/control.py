@@ -14,23 +14,22 @@ from torch import Tensor
 
 from weft.onnx.rows.pointwise import is_text
 from weft.onnx.table import op
-from weft.onnx.types import as_numbers, as_tensor, refuse
+from weft.onnx.types import as_numbers, as_tensor, number, refuse
 
 
-def number(value: Any) -> Any:
+def read(value: Any) -> Any:
     """A number of a tensor with one element, or of a tuple of one."""
-    value = value.reshape(()).item() if isinstance(value, Tensor) else value
-    return value[0] if isinstance(value, tuple) else value
+    return value.item() if isinstance(value, Tensor) else number(value)
 
 
 def if_(condition: Any, *, then_branch: Callable[..., Any], else_branch: Callable[..., Any]) -> Any:
-    return then_branch() if number(condition) else else_branch()
+    return then_branch() if read(condition) else else_branch()
 
 
 def loop(most: Any, condition: Any, *carried: Any, body: Callable[..., Any]) -> Any:
     """As long as `condition` holds, `most` times at the most; then the stacks of what is kept."""
-    most = None if most is None else number(most)
-    alive = condition is None or number(condition)
+    most = None if most is None else read(most)
+    alive = condition is None or read(condition)
     stacks: list[list[Any]] = []
     trip = 0
     while alive and (most is None or trip < most):
@@ -40,7 +39,7 @@ def loop(most: Any, condition: Any, *carried: Any, body: Callable[..., Any]) -> 
         stacks = stacks or [[] for _ in rest]
         for stack, value in zip(stacks, rest, strict=True):
             stack.append(as_tensor(value))
-        alive = number(condition)
+        alive = read(condition)
         trip += 1
     return (*carried, *(stacked(stack) for stack in stacks))
 
