@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.onnx.models import model, module
 from weft.onnx.load import module_of
+from weft.onnx.table import find
 from weft.onnx.types import OnnxError, from_numpy, to_numpy
 
 
@@ -156,6 +157,18 @@ def test_values_may_be_named_as_what_the_text_calls() -> None:
     text = "y = ai.onnx.ml.Binarizer<threshold = 0.5>(ml_Binarizer)"
     net = module(f"g (float[2] ml_Binarizer) => (float[2] y) {{ {text} }}")
     assert net(torch.tensor([0.0, 1.0])).tolist() == [0, 1]
+
+
+def test_long_lists_are_tensors() -> None:
+    """What stands for numbers decides shapes; a list of a thousand would be text in a graph."""
+    kinds = ((7, 7, 7), (7,))
+    for length, kind in ((8, tuple), (1000, torch.Tensor)):
+        fill, value = find("", "ConstantOfShape", 20), (7, (3,))
+        spread, count = find("", "Expand", 20), find("", "Range", 20)
+        assert fill and spread and count
+        assert isinstance(fill.call((length,), value=value), kind)
+        assert isinstance(spread.call(3, (length,)), kind)
+        assert isinstance(count.call(0, length, 1, types=kinds), kind)
 
 
 def test_the_largest_of_one_shape() -> None:

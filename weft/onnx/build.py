@@ -22,9 +22,8 @@ from torch import nn
 from weft.onnx.graphs import captured, domain_of, element_types, inferred, label, nodes_of, port_of
 from weft.onnx.module import OnnxModule
 from weft.onnx.table import Row, find
-from weft.onnx.types import OnnxError, as_tensor, from_numpy
+from weft.onnx.types import NUMBERS, OnnxError, as_tensor, from_numpy
 
-NUMBERS = 64  # elements of an initialiser that may become Python numbers where tensors may stand
 FEW = 8  # elements of one that always is, where the row can take numbers
 WEIGHTS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 IGNORED = {"consumed_inputs"}  # of opset 1: inputs that may be overwritten

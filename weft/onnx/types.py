@@ -44,6 +44,8 @@ BITS = {
 }
 
 
+NUMBERS = 64  # elements of a tensor that may become Python numbers
+
 NAMES = {number: name for name, number in TensorProto.DataType.items()}  # a dict: Dynamo reads it
 
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from weft.onnx.rows.pointwise import is_text
 from weft.onnx.table import op
-from weft.onnx.types import number, refuse, stored
+from weft.onnx.types import NUMBERS, number, refuse, stored
 
 
 @op("Shape", sizes=True)
@@ -166,9 +166,13 @@ def split(
 
 def number_expand(x: Any, wanted: Any) -> Any:
     one = x[0] if isinstance(x, tuple) and len(x) == 1 else x
-    if isinstance(one, tuple) or len(wanted) != 1 or not has_static_value(wanted[0]):
-        return NotImplemented
-    return (one,) * wanted[0]
+    return NotImplemented if isinstance(one, tuple) else repeated(one, wanted)
+
+
+def repeated(value: Any, shape: Any) -> Any:
+    """A list of few elements as numbers: what is longer decides no shape."""
+    few = len(shape) == 1 and has_static_value(shape[0]) and shape[0] <= NUMBERS
+    return (value,) * shape[0] if few else NotImplemented
 
 
 @op("Expand", wants=(1,), numbers=number_expand)
@@ -193,9 +197,7 @@ def fill_of(value: Any) -> Any:
 def number_fill(shape: Any, *, value: Any = ZERO) -> Any:
     if value[0] != TensorProto.INT64 or not isinstance(shape, tuple):
         return NotImplemented
-    if len(shape) != 1 or not has_static_value(shape[0]):
-        return NotImplemented
-    return (fill_of(value),) * shape[0]
+    return repeated(fill_of(value), shape)
 
 
 @op("ConstantOfShape", wants=(0,), literals=("value",), numbers=number_fill)
@@ -207,7 +209,8 @@ def constant_of_shape(shape: tuple[int, ...], *, value: Any = ZERO) -> Tensor:
 def number_range(start: Any, limit: Any, delta: Any, *, types: Any, stash_type: int = 1) -> Any:
     whole = all(isinstance(v, int) and has_static_value(v) for v in (start, limit, delta))
     whole = whole and types[1][0] == TensorProto.INT64
-    return tuple(range(start, limit, delta)) if whole else NotImplemented
+    found = range(start, limit, delta) if whole else range(NUMBERS + 1)
+    return tuple(found) if len(found) <= NUMBERS else NotImplemented
 
 
 @op("Range", wants=(0, 1, 2), numbers=number_range)
