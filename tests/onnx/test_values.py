@@ -71,6 +71,7 @@ CASES = {
     "a node's mean over one place": node("InstanceNormalization", 0 * X[..., None], X[1], X[0]),
     "erf of integers": node("Erf", ints(-2, 0, 3)),
     "slopes of integers without a sign": node("PRelu", X.astype("u4"), X[0].astype("u4")),
+    "inverse transform of real numbers": node("DFT", 1 + 0 * X[..., None], inverse=1),
     "selu in f64": node("Selu", X.astype("f8") - 3),
 }
 

@@ -50,7 +50,9 @@ NAMES = {number: name for name, number in TensorProto.DataType.items()}  # a dic
 
 
 def name_of(element: int | str) -> str:
-    return element if isinstance(element, str) else NAMES[element]  # opset 1 casts to names
+    if isinstance(element, str):
+        return element  # opset 1 casts to names
+    return NAMES.get(element, f"element type {element}")
 
 
 def stored(element: int | str) -> torch.dtype:

@@ -35,7 +35,7 @@ def dft(
         return torch.fft.irfft(given, length, axis).unsqueeze(-1).to(x.dtype)
     else:
         found = torch.fft.ifft(given, length, axis)
-    return torch.view_as_real(found).to(x.dtype)
+    return torch.view_as_real(found.resolve_conj()).to(x.dtype)
 
 
 @op("DFT", since=17, wants=(1,))
