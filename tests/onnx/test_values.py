@@ -160,6 +160,24 @@ def test_values_may_be_named_as_what_the_text_calls() -> None:
     assert net(torch.tensor([0.0, 1.0])).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("times", [0, 2])
+def test_a_loop_may_not_run_at_all(times: int) -> None:
+    body = "(int64 i, bool d, float[2] v) => (bool d2, float[2] w, float[2] u)"
+    text = (
+        f"z, y = Loop(n, , x) <body = b {body} {{ d2 = Identity(d)  w = Add(v, v)  u = Neg(v) }}>"
+    )
+    net = module(f"g (int64 n, float[2] x) => (float[2] z, float[k,2] y) {{ {text} }}")
+    last, kept = net(torch.tensor(times), torch.ones(2))
+    assert last.tolist() == [2.0**times] * 2
+    assert kept.shape == (times, 2) and kept.dtype is torch.float32
+    open_body = body.replace("float[2] u", "float[m] u").replace("float[2] v", "float[m] v")
+    text = text.replace(body, open_body.replace("float[2] w", "float[m] w"))
+    net = module(f"g (int64 n, float[m] x) => (float[m] z, float[k,m] y) {{ {text} }}")
+    if not times:
+        with pytest.raises(OnnxError, match="Loop z: it runs not once"):
+            net(torch.tensor(times), torch.ones(2))
+
+
 def test_long_lists_are_tensors() -> None:
     """What stands for numbers decides shapes; a list of a thousand would be text in a graph."""
     kinds = ((7, 7, 7), (7,))

@@ -19,7 +19,16 @@ import torch
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, defs, helper
 from torch import nn
 
-from weft.onnx.graphs import captured, domain_of, element_types, inferred, label, nodes_of, port_of
+from weft.onnx.graphs import (
+    captured,
+    domain_of,
+    element_types,
+    graphs_of,
+    inferred,
+    label,
+    nodes_of,
+    port_of,
+)
 from weft.onnx.module import OnnxModule
 from weft.onnx.table import Row, find
 from weft.onnx.types import NUMBERS, OnnxError, as_tensor, from_numpy
@@ -290,6 +299,9 @@ class Writer:
             names = (node.input, node.output)
             found = [tuple(map(scope.element, group)) for group in names]
             words["types"] = repr(tuple(found))
+        if "kept" in row.keywords:  # of a loop's results, behind the condition and what it carries
+            outputs = next(graphs_of(node)).output[max(len(node.input) - 1, 1) :]
+            words["kept"] = repr(tuple((p.element, p.shape) for p in map(port_of, outputs)))
         if "opset" in row.keywords:
             words["opset"] = str(self.opsets.get(domain_of(node.domain), 1))
         return words
