@@ -172,6 +172,22 @@ def test_a_fold_keeps_the_order_of_its_elements() -> None:
     check(fold, array(2, 7), array(2, 7, seed=1))
 
 
+def test_integers_are_folded_bit_by_bit() -> None:
+    x, lax = jnp.array([5, -3, 12, 7], jnp.int32), jax.lax
+    for fn, start in ((lax.bitwise_or, 64), (lax.bitwise_and, 7), (lax.bitwise_xor, 3)):
+        first = jnp.int32(start)
+        check(lambda x, fn=fn, s=first: lax.reduce(x, s, fn, (0,)), x)
+        check(lambda x, fn=fn, s=first: lax.reduce_window(x, s, fn, (2,), (1,), "VALID"), x)
+    pads = [(1, 1)]  # which a first value other than the neutral one is not folded into
+    check(lambda x: lax.reduce_window(x, jnp.int32(3), lax.add, (2,), (1,), pads), x)
+
+
+def test_convolutions_of_integers_wrap_around() -> None:
+    x = jnp.array([[[2**30 + 1, 2**29 + 7, 123456789]]], jnp.int32)
+    w = jnp.array([[[2**30 + 3, 2**28 + 5]]], jnp.int32)
+    check(lambda x, w: jax.lax.conv(x, w, (1,), "VALID"), x, w)
+
+
 def test_arrays_go_over_without_copies() -> None:
     x = array(64)
     assert to_torch(x).data_ptr() == x.unsafe_buffer_pointer()
@@ -196,6 +212,53 @@ def test_tensors_of_torch_give_tensors_and_gradients() -> None:
     torch.testing.assert_close(grad, torch.full((100,), 1 / 32))
     f(torch.randn(7), 2.0), f(torch.randn(8), 2.0)
     assert len(f.programs) == 2  # a program for each signature
+
+
+def test_a_constant_result_is_the_callers_own() -> None:
+    table = np.arange(200.0, dtype=np.float32)
+    f = weft.from_jax(lambda x: (x + 1, jnp.asarray(table), jnp.asarray(table).reshape(2, 100)))
+    for result in f(torch.ones(2)):
+        result.add_(100)
+    assert f(torch.ones(2))[1][0] == 0 and f(torch.ones(2))[2][0, 0] == 0
+
+
+def test_a_program_is_of_the_mode_it_was_traced_in() -> None:
+    f = weft.from_jax(lambda x: x / 3)
+    assert f(np.ones(2)).dtype == jnp.float32
+    with jax.enable_x64(True):
+        assert f(np.ones(2)).dtype == jnp.float64
+
+
+@jax.custom_vjp
+def bounded(x):
+    return x * 1.0
+
+
+bounded.defvjp(lambda x: (bounded(x), x), lambda x, g: (jnp.clip(g, -0.1, 0.1) * x,))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: bounded(x) * 5,
+        lambda x: jax.nn.relu(x - x[0]),  # 0 at 0, where torch's of a maximum is 1 / 2
+        lambda x: jax.lax.cond(x.sum() > 99, jnp.sqrt, lambda y: y * 2, -x),
+        lambda x: jax.lax.scan(lambda c, v: (bounded(c) + v, c), x[0], jnp.arange(100.0))[1],
+        lambda x: (bounded(x) + 1j * x) * (2 - 1j),
+    ],
+)
+def test_torch_gets_the_gradients_that_jax_defines(fn) -> None:
+    x = torch.tensor([1.0, 2.0, -3.0], requires_grad=True)
+    f = weft.from_jax(lambda x, i: {"y": fn(x), "i": i + 1})
+    found = f(x, torch.tensor([1], dtype=torch.int32))
+    assert found["i"].tolist() == [2] and not found["i"].requires_grad
+    (grad,) = torch.autograd.grad(found["y"].abs().sum(), x, create_graph=True)
+    expected = jax.grad(lambda x: jnp.abs(fn(x)).sum())(jnp.asarray(x.detach()))
+    np.testing.assert_allclose(grad.detach(), expected, rtol=1e-5)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.sum().backward()
+    with torch.no_grad():
+        assert not f(x, torch.tensor([1], dtype=torch.int32))["y"].requires_grad
 
 
 def test_an_error_says_which_primitive_and_where() -> None:

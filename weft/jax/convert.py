@@ -7,6 +7,7 @@ Arrays go over by dlpack, without copies; results are of JAX unless an argument 
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ import torch
 from weft.core.errors import CaptureError
 from weft.driver import Builder
 from weft.frontend.autograd import graph_backend
+from weft.jax.gradients import by_jax
 from weft.jax.library import DTYPES, X64, is_jax, library, to_jax, to_torch, traced
 from weft.jax.plan import planned
 from weft.options import Options
@@ -31,6 +33,7 @@ class Program(NamedTuple):
     run: Callable[..., Any]  # tensors to a list of tensors
     tree: Any  # of the results
     dtypes: tuple[Any, ...]  # of the results, as JAX has them
+    by_jax: Callable[..., Any] | None  # leaves that gradients are wanted of, to a function of all
 
 
 def from_jax(fn: Callable[..., Any], **options: Any) -> Converted:
@@ -56,26 +59,57 @@ class Converted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tree = library().jax.tree_util
         leaves, structure = tree.tree_flatten((args, kwargs))
-        key = structure, tuple(map(signature, leaves))
+        key = structure, tuple(map(signature, leaves)), library().jax.config.jax_enable_x64
         program = self.programs.get(key)
         if program is None:
             types = [type_of(x, i) for i, x in enumerate(leaves)]
-            program = self.programs[key] = self.program(structure, types, leaves)
-        found = program.run(*map(to_torch, leaves))
+            program = self.programs[key] = self.program(structure, types)
+        wanted = self.wanted(leaves) if program.by_jax else ()
+        if program.by_jax and wanted:
+            found = program.by_jax(wanted)(*leaves)
+        else:
+            found = program.run(*map(to_torch, leaves))
         if not any(isinstance(x, torch.Tensor) for x in leaves):
             found = [to_jax(t, d) for t, d in zip(found, program.dtypes, strict=True)]
         return tree.tree_unflatten(program.tree, found)
 
-    def program(self, structure: Any, types: Sequence[Any], leaves: Sequence[Any]) -> Program:
+    @staticmethod
+    def wanted(leaves: Sequence[Any]) -> tuple[int, ...]:
+        """The leaves that torch's autograd is to have gradients of."""
+        if not torch.is_grad_enabled():
+            return ()
+        tensors = [(i, x) for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        return tuple([i for i, x in tensors if x.requires_grad])
+
+    def derived(self, fn: Callable[..., Any]) -> Converted:
+        """Another function, compiled alike, and in the same report."""
+        other = copy.copy(self)
+        other.fn, other.programs = fn, {}
+        return other
+
+    def program(self, structure: Any, types: Sequence[Any]) -> Program:
         """Traces the function by JAX, and compiles the calls that it makes."""
-        args, kwargs = library().jax.tree_util.tree_unflatten(structure, types)
-        jaxpr, tree = traced(self.fn, args, kwargs)
+        tree = library().jax.tree_util
+        args, kwargs = tree.tree_unflatten(structure, types)
+        jaxpr, results = traced(self.fn, args, kwargs)
         names = [re.sub(r"\W+", "_", n).strip("_") for n in jaxpr.jaxpr.debug_info.arg_names]
         plan, backend = planned(jaxpr), graph_backend(self.session)
         for loop in plan.loops():  # their bodies are compiled when they first run
             loop.backend = backend
-        run = backend(plan.graph([n or "x" for n in names]), [*map(to_torch, leaves)])
-        return Program(run, tree, tuple(aval.dtype for aval in jaxpr.out_avals))
+        graph, run = plan.graph([n or "x" for n in names]), None
+
+        def compiled(*tensors: torch.Tensor) -> Any:
+            nonlocal run
+            run = run or backend(graph, tensors)
+            return run(*tensors)
+
+        def flat(*leaves: Any) -> Any:
+            args, kwargs = tree.tree_unflatten(structure, leaves)
+            return tree.tree_leaves(self.fn(*args, **kwargs))
+
+        ruled = functools.cache(lambda wanted: by_jax(flat, wanted, self.derived))
+        dtypes = tuple(aval.dtype for aval in jaxpr.out_avals)
+        return Program(compiled, results, dtypes, ruled if plan.has_rules() else None)
 
     def ir(self, level: str) -> str:
         """Text of a level, of every program so far."""

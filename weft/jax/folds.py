@@ -27,13 +27,26 @@ def _sum(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return torch.any(x, axes) if x.dtype is torch.bool else torch.sum(x, axes, dtype=x.dtype)
 
 
+def _bits(fn: Callable[..., Tensor], of_bools: Any, start: int) -> Fold:
+    """Of integers bit by bit."""
+
+    def fold(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+        if x.dtype is torch.bool and of_bools:
+            return of_bools(x, axes)
+        first = torch.full((), start, dtype=x.dtype)
+        return pairwise([x], [first], axes, lambda a, b: [fn(a, b)])[0]
+
+    return fold, lambda dtype: start
+
+
 FOLDS: dict[str, Fold] = {
     "add": (_sum, lambda d: 0),
     "mul": (_product, lambda d: 1),
     "max": (_extreme(torch.amax), lowest),
     "min": (_extreme(torch.amin), highest),
-    "or": (torch.any, lambda d: False),
-    "and": (torch.all, lambda d: True),
+    "or": _bits(torch.bitwise_or, torch.any, 0),
+    "and": _bits(torch.bitwise_and, torch.all, -1),
+    "xor": _bits(torch.bitwise_xor, None, 0),
 }
 
 
@@ -57,15 +70,9 @@ def _row(name: str, of: str) -> None:
 
 for _name, _of in (
     ("reduce_sum", "add"), ("reduce_prod", "mul"), ("reduce_max", "max"), ("reduce_min", "min"),
-    ("reduce_or", "or"), ("reduce_and", "and"),
+    ("reduce_or", "or"), ("reduce_and", "and"), ("reduce_xor", "xor"),
 ):  # fmt: skip
     _row(_name, _of)
-
-
-@row("reduce_xor")
-def reduce_xor(x: Tensor, *, axes: Axes, **_: Any) -> Tensor:
-    zero = torch.zeros((), dtype=x.dtype)
-    return pairwise([x], [zero], axes, lambda a, b: [torch.bitwise_xor(a, b)])[0]
 
 
 def _position(name: str, fn: Callable[..., Tensor]) -> None:

@@ -31,6 +31,7 @@ INLINED = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
 }
+RULES = {*"custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr".split()}  # of gradients
 SAME = {*"random_wrap random_unwrap copy optimization_barrier device_put pvary name".split()}
 
 
@@ -55,8 +56,7 @@ def planned(closed: Any) -> Plan:
     builder = Builder()
     given = [builder.input(physical(v.aval)) for v in closed.jaxpr.invars]
     consts = [Known(c) for c in closed.consts]
-    results = builder.evaluate(closed.jaxpr, consts, given)
-    builder.plan.outputs = [builder.slot(r).number for r in results]
+    builder.close(builder.evaluate(closed.jaxpr, consts, given))
     return builder.plan
 
 
@@ -100,6 +100,17 @@ class Builder:
             self.plan.steps.append(Step("full", full, (), (found.number,), (out,), self.stack))
         return found
 
+    def close(self, results: Sequence[Value]) -> None:
+        """Makes them the results of the plan: what no input reaches is a caller's own copy."""
+        plan, slots = self.plan, [self.slot(r) for r in results]
+        reached = {*plan.inputs}
+        for step in plan.steps:
+            reached.update(step.outputs if reached.intersection(step.inputs) else ())
+        for slot in slots:
+            if slot.number not in reached:
+                slot = self.slot(self.step("copy", torch.clone, [slot], [slot.aval])[0])
+            plan.outputs.append(slot.number)
+
     @property
     def where(self) -> str | None:
         """The line that calls come from."""
@@ -139,6 +150,7 @@ class Builder:
     def equation(self, eqn: Any, inputs: list[Value]) -> list[Value]:
         name = eqn.primitive.name
         if name in INLINED:
+            self.plan.rules = self.plan.rules or name in RULES
             return self.closed(eqn.params[INLINED[name]], inputs)
         if name in SAME:
             return inputs
@@ -298,6 +310,7 @@ def _cond(b: Builder, eqn: Any, inputs: list[Value]) -> list[Value]:
     plans = [planned(branch) for branch in branches]
     if any(plan.loops() for plan in plans):
         return b.step("cond", Branch(plans), [index, *args], [v.aval for v in eqn.outvars])
+    b.plan.rules = True  # what is not selected has a gradient in torch: 0 times NaN
     results = [b.closed(branch, args) for branch in branches]
     out: list[Value] = []
     for values, v in zip(zip(*results, strict=True), eqn.outvars, strict=True):

@@ -61,7 +61,7 @@ def conv_general_dilated(
     d = dimension_numbers
     x, w = x.permute(tuple(d.lhs_spec)), w.permute(tuple(d.rhs_spec))
     exact = not (out.dtype.is_floating_point or out.dtype.is_complex)
-    dtype = torch.float64 if exact else out.dtype  # torch has no convolution of integers
+    dtype = torch.int64 if exact else out.dtype  # of integers, torch has convolutions of these
     x, w = x.to(dtype), w.to(dtype)
     steps = [(int(a), int(b), n - 1) for (a, b), n in zip(padding, lhs_dilation, strict=True)]
     x = padded(x, 0, [(0, 0, 0), (0, 0, 0), *steps])
@@ -71,7 +71,6 @@ def conv_general_dilated(
         x = x.reshape(groups, x.shape[0] // groups, *x.shape[1:]).movedim(0, 1).flatten(1, 2)
     found = _convolved(x, w, window_strides, rhs_dilation, groups)
     order = sorted(range(found.dim()), key=lambda i: tuple(d.out_spec)[i])
-    found = found.round().long() if exact else found
     return found.permute(order)
 
 

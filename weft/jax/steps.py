@@ -45,6 +45,7 @@ class Plan:
     constants: dict[int, torch.Tensor] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
+    rules: bool = False  # calls stand for what JAX differentiates in another way
 
     def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         values = {**self.constants, **dict(zip(self.inputs, tensors, strict=True))}
@@ -53,15 +54,18 @@ class Plan:
             values.update(zip(step.outputs, found, strict=True))
         return [values[i] for i in self.outputs]
 
+    def inner(self) -> list[Plan]:
+        """Plans that calls run: bodies of loops that are not unrolled, branches."""
+        parts = [s.run for s in self.steps if isinstance(s.run, Body | Branch)]
+        return [plan for part in parts for plan in part.plans]
+
     def loops(self) -> list[Body]:
         """Loops that are not unrolled, also in branches and in other loops."""
-        found: list[Body] = []
-        for step in self.steps:
-            if isinstance(step.run, Body):
-                found += [step.run, *step.run.body.loops()]
-            if isinstance(step.run, Branch):
-                found += [loop for plan in step.run.plans for loop in plan.loops()]
-        return found
+        own = [step.run for step in self.steps if isinstance(step.run, Body)]
+        return own + [loop for plan in self.inner() for loop in plan.loops()]
+
+    def has_rules(self) -> bool:
+        return self.rules or any(plan.has_rules() for plan in self.inner())
 
     def graph(self, names: Sequence[str]) -> torch.fx.GraphModule:
         """The same as a graph of one node for each call, over inputs of these names."""
@@ -105,6 +109,10 @@ class Body:
     body: Plan
     backend: Backend | None = field(default=None, kw_only=True)
     compiled: Callable[..., Any] | None = field(default=None, kw_only=True)
+
+    @property
+    def plans(self) -> list[Plan]:
+        return [self.body]
 
     def refuse_tracers(self, what: str, values: Sequence[torch.Tensor]) -> None:
         """CaptureError for values that stand for others: a tracer cuts the loop out."""

@@ -28,7 +28,9 @@ class Prepared:
         """The outputs for inputs in the graph's order, or by name, as NumPy arrays."""
         ports = self.module.inputs
         given = [inputs[port.name] for port in ports] if isinstance(inputs, dict) else list(inputs)
-        values = [self.value(v, port) for v, port in zip(given, ports, strict=False)]
+        if len(given) != len(ports):
+            raise OnnxError(f"{self.module.title} takes {len(ports)} inputs, not {len(given)}")
+        values = [self.value(v, port) for v, port in zip(given, ports, strict=True)]
         with torch.no_grad():
             found = self.call(*values)
         several = found if isinstance(found, tuple) else (found,)

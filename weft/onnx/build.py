@@ -19,12 +19,20 @@ import torch
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, defs, helper
 from torch import nn
 
-from weft.onnx.graphs import captured, domain_of, element_types, label, port_of
+from weft.onnx.graphs import (
+    captured,
+    domain_of,
+    element_types,
+    graphs_of,
+    inferred,
+    label,
+    nodes_of,
+    port_of,
+)
 from weft.onnx.module import OnnxModule
 from weft.onnx.table import Row, find
-from weft.onnx.types import OnnxError, as_tensor, from_numpy
+from weft.onnx.types import NUMBERS, OnnxError, as_tensor, from_numpy
 
-NUMBERS = 64  # elements of an initialiser that may become Python numbers where tensors may stand
 FEW = 8  # elements of one that always is, where the row can take numbers
 WEIGHTS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 IGNORED = {"consumed_inputs"}  # of opset 1: inputs that may be overwritten
@@ -56,18 +64,23 @@ class Scope:
     names: dict[str, str] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
     numbers: set[str] = field(default_factory=set)  # values that are Python numbers when it runs
+    elements: dict[str, int] = field(default_factory=dict)  # types of values, where known
 
     def holder(self, name: str) -> Scope | None:
         here = name in self.names or name in self.constants
         return self if here else self.outer.holder(name) if self.outer else None
+
+    def element(self, name: str) -> int | None:
+        outer = self.outer.element(name) if self.outer else None
+        return self.elements.get(name, outer)
 
 
 def build(
     model: ModelProto, opsets: dict[str, int], read: Callable[[TensorProto], Any], title: str
 ) -> OnnxModule:
     """The module of a model all of whose operators have rows."""
-    writer = Writer(OnnxModule(title), opsets, element_types(model), read)
-    return writer.module_of(model.graph)
+    writer = Writer(OnnxModule(title), opsets, read)
+    return writer.module_of(inferred(model).graph)
 
 
 class Writer:
@@ -75,20 +88,18 @@ class Writer:
         self,
         module: OnnxModule,
         opsets: dict[str, int],
-        elements: dict[str, int],
         read: Callable[[TensorProto], Any],
     ) -> None:
-        self.module, self.opsets, self.elements, self.read = module, opsets, elements, read
+        self.module, self.opsets, self.read = module, opsets, read
         self.namespace: dict[str, Any] = {"results": results, "inf": float("inf"), "torch": torch}
         self.namespace["nan"] = float("nan")
-        self.taken = {"self", "forward", *self.namespace}
+        self.taken = {"self", "forward", "getattr", *self.namespace}
         self.lines: list[str] = []
         self.wanted: set[str] = set()  # values that a row takes as Python numbers
         self.others: set[str] = set()  # values that one takes otherwise
 
     def module_of(self, graph: GraphProto) -> OnnxModule:
-        for node in graph.node:  # so that no value is called as a row is
-            self.taken.add(node.op_type)
+        self.taken.update(map(function_of, nodes_of(graph)))  # no value is called as a row is
         held = {tensor.name for tensor in graph.initializer}
         held |= {tensor.values.name for tensor in graph.sparse_initializer}
         self.graph(graph, Scope(None), "forward", ["self"], "")
@@ -107,6 +118,7 @@ class Writer:
         self, graph: GraphProto, scope: Scope, name: str, first: list[str], indent: str
     ) -> None:
         """Writes a graph as a function of its inputs, which sees the names around it."""
+        scope.elements = element_types(graph)
         for tensor in graph.initializer:
             scope.constants[tensor.name] = self.constant(tensor.name, tensor, weight=True)
         for tensor in graph.sparse_initializer:
@@ -141,9 +153,8 @@ class Writer:
             raise OnnxError(f"no row for {label(node)}")
         inputs = self.inputs(node, row, scope)
         words = self.keywords(node, row, scope, indent)
-        function = f"{domain.rpartition('.')[2]}_{node.op_type}" if domain else node.op_type
+        function = function_of(node)
         self.namespace[function] = row.call
-        self.taken.add(function)
         self.check_call(node, row, inputs, words)
         given = ", ".join([*inputs, *(f"{key}={text}" for key, text in words.items())])
         counts = row.sizes or (row.numbers is not None and self.all_numbers(node, scope))
@@ -286,8 +297,11 @@ class Writer:
             words["outputs"] = str(max(i + 1 for i, name in enumerate(node.output) if name))
         if "types" in row.keywords:
             names = (node.input, node.output)
-            found = [tuple(self.elements.get(name) for name in group) for group in names]
+            found = [tuple(map(scope.element, group)) for group in names]
             words["types"] = repr(tuple(found))
+        if "kept" in row.keywords:  # of a loop's results, behind the condition and what it carries
+            outputs = next(graphs_of(node)).output[max(len(node.input) - 1, 1) :]
+            words["kept"] = repr(tuple((p.element, p.shape) for p in map(port_of, outputs)))
         if "opset" in row.keywords:
             words["opset"] = str(self.opsets.get(domain_of(node.domain), 1))
         return words
@@ -332,6 +346,12 @@ class Writer:
             inner.numbers.add(given.g.input[0].name)
         self.graph(given.g, inner, name, [], indent)
         return name
+
+
+def function_of(node: NodeProto) -> str:
+    """What the text calls the row of a node."""
+    domain = domain_of(node.domain).rpartition(".")[2]
+    return f"{domain}_{node.op_type}" if domain else node.op_type
 
 
 def attribute(text: str, part: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
 from onnx import (
@@ -45,9 +44,11 @@ def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:
 
 def captured(node: NodeProto) -> set[str]:
     """The names that graphs in a node's attributes read; some of them are the graphs' own."""
-    inner = list(graphs_of(node))
-    read = {name for graph in inner for n in nodes_of(graph) for name in n.input}
-    return read | {value.name for graph in inner for value in graph.output}
+    read: set[str] = set()
+    for graph in graphs_of(node):
+        read.update(value.name for value in graph.output)
+        read.update(*({*inner.input} | captured(inner) for inner in graph.node))
+    return read
 
 
 def port_of(value: ValueInfoProto) -> Port:
@@ -67,20 +68,19 @@ def port_of(value: ValueInfoProto) -> Port:
     return Port(value.name, kind.tensor_type.elem_type, sizes)
 
 
-def element_types(model: ModelProto) -> dict[str, int]:
-    """The element type of each value that has one, by name, as ONNX infers it."""
-    with contextlib.suppress(
-        Exception
-    ):  # an operator that is called as none can be: its row says so
-        model = shape_inference.infer_shapes(model)
-    found: dict[str, int] = {}
-    for graph in (model.graph, *(g for n in nodes_of(model.graph) for g in graphs_of(n))):
-        pairs = [
-            (v.name, port_of(v).element) for v in (*graph.value_info, *graph.input, *graph.output)
-        ]
-        for name, element in (*pairs, *((t.name, t.data_type) for t in graph.initializer)):
-            # Graphs side by side may use a name for values of two types: then it is not known.
-            found[name] = element if found.get(name, element) == element else 0
+def inferred(model: ModelProto) -> ModelProto:
+    """The model with what ONNX infers of its values; itself where that fails: a row says why."""
+    try:
+        return shape_inference.infer_shapes(model)
+    except Exception:
+        return model
+
+
+def element_types(graph: GraphProto) -> dict[str, int]:
+    """The element type of each value of one graph that has one, by name."""
+    values = (*graph.value_info, *graph.input, *graph.output)
+    found = {value.name: port_of(value).element for value in values}
+    found.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
     return {name: element for name, element in found.items() if element}
 
 

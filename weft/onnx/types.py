@@ -44,11 +44,15 @@ BITS = {
 }
 
 
+NUMBERS = 64  # elements of a tensor that may become Python numbers
+
 NAMES = {number: name for name, number in TensorProto.DataType.items()}  # a dict: Dynamo reads it
 
 
 def name_of(element: int | str) -> str:
-    return element if isinstance(element, str) else NAMES[element]  # opset 1 casts to names
+    if isinstance(element, str):
+        return element  # opset 1 casts to names
+    return NAMES.get(element, f"element type {element}")
 
 
 def stored(element: int | str) -> torch.dtype:
@@ -118,6 +122,11 @@ def as_numbers(value: Any) -> Any:
     if value.dim() > 1:
         refuse(f"a list of numbers is wanted, not a tensor of shape {list(value.shape)}")
     return tuple(value.tolist()) if value.dim() else value.item()
+
+
+def number(value: Any) -> Any:
+    """The number in a tuple of one; other values as they are."""
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
 def refuse(message: str) -> NoReturn:

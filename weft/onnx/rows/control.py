@@ -14,23 +14,31 @@ from torch import Tensor
 
 from weft.onnx.rows.pointwise import is_text
 from weft.onnx.table import op
-from weft.onnx.types import as_numbers, as_tensor, refuse
+from weft.onnx.types import as_numbers, as_tensor, number, refuse, stored
 
 
-def number(value: Any) -> Any:
+def read(value: Any) -> Any:
     """A number of a tensor with one element, or of a tuple of one."""
-    value = value.reshape(()).item() if isinstance(value, Tensor) else value
-    return value[0] if isinstance(value, tuple) else value
+    return value.item() if isinstance(value, Tensor) else number(value)
 
 
 def if_(condition: Any, *, then_branch: Callable[..., Any], else_branch: Callable[..., Any]) -> Any:
-    return then_branch() if number(condition) else else_branch()
+    return then_branch() if read(condition) else else_branch()
 
 
-def loop(most: Any, condition: Any, *carried: Any, body: Callable[..., Any]) -> Any:
-    """As long as `condition` holds, `most` times at the most; then the stacks of what is kept."""
-    most = None if most is None else number(most)
-    alive = condition is None or number(condition)
+def loop(
+    most: Any,
+    condition: Any = None,
+    *carried: Any,
+    body: Callable[..., Any],
+    kept: tuple[tuple[int, Any], ...] = (),
+) -> Any:
+    """As long as `condition` holds, `most` times at the most; then the stacks of what is kept.
+
+    `kept` are the element types and shapes of what is, as far as the model states them.
+    """
+    most = None if most is None else read(most)
+    alive = condition is None or read(condition)
     stacks: list[list[Any]] = []
     trip = 0
     while alive and (most is None or trip < most):
@@ -40,9 +48,18 @@ def loop(most: Any, condition: Any, *carried: Any, body: Callable[..., Any]) -> 
         stacks = stacks or [[] for _ in rest]
         for stack, value in zip(stacks, rest, strict=True):
             stack.append(as_tensor(value))
-        alive = number(condition)
+        alive = read(condition)
         trip += 1
-    return (*carried, *(stacked(stack) for stack in stacks))
+    results = map(stacked, stacks) if trip else map(nothing, kept)
+    return (*carried, *results)
+
+
+def nothing(kind: tuple[int, Any]) -> Tensor:
+    """A stack of no values of a type and shape."""
+    element, shape = kind
+    if shape is None or not all(isinstance(n, int) for n in shape):
+        refuse("it runs not once, and the model states no shape of what it keeps")
+    return torch.empty((0, *shape), dtype=stored(element))
 
 
 def stacked(values: list[Any]) -> Any:

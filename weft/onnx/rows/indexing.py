@@ -6,6 +6,7 @@ Gather((2, 3, 4), 1)               # 3: a size of a shape
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from weft.onnx.rows.pointwise import LOWEST, UNSIGNED, is_text
 from weft.onnx.table import op
-from weft.onnx.types import as_tensor, refuse
+from weft.onnx.types import as_tensor, number, refuse
 
 REDUCE = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
@@ -53,6 +54,8 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
 
 @op("GatherND")
 def gather_nd(x: Any, indices: Tensor, *, batch_dims: int = 0) -> Any:
+    if is_text(x) and batch_dims:
+        refuse("strings are not gathered by batches")
     if is_text(x):
         return x[tuple(indices.numpy()[..., i] for i in range(indices.shape[-1]))]
     batch = x.shape[:batch_dims]
@@ -85,9 +88,9 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
     for i in range(depth):
         row = row * x.shape[i] + wrapped(indices[..., i], x.shape[i])
     inner = x.shape[depth:]
-    flat = x.reshape(-1, *inner)
+    flat = x.reshape(math.prod(x.shape[:depth]), *inner)
     rows = row.reshape(-1)
-    values = updates.reshape(-1, *inner)
+    values = updates.reshape(rows.shape[0], *inner)
     if reduction == "none":
         return flat.index_copy(0, rows, values).reshape(x.shape)
     at = rows.reshape(-1, *(1,) * len(inner)).expand(values.shape)
@@ -115,7 +118,7 @@ def tensor_scatter(
 
 @op("OneHot", wants=(1,))
 def one_hot(indices: Tensor, depth: Any, values: Tensor, *, axis: int = -1) -> Tensor:
-    depth = int(depth[0] if isinstance(depth, tuple) else depth)
+    depth = int(number(depth))
     axis = axis % (indices.dim() + 1)
     at = one_hot_positions(indices, depth)
     classes = torch.arange(depth, device=indices.device)
@@ -134,7 +137,7 @@ def top_k(
     x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Tensor, Tensor]:
     """Of equal elements the first one comes first, as in a stable sort."""
-    k = k[0] if isinstance(k, tuple) else k
+    k = number(k)
     if not 0 <= k <= x.shape[axis]:
         refuse(f"the {k} largest of {x.shape[axis]} elements are wanted")
     wide = x.to(torch.int64) if x.dtype in UNSIGNED[:2] else x
@@ -199,9 +202,7 @@ def non_max_suppression(
     center_point_box: int = 0,
 ) -> Tensor:
     """Rows (batch, class, box) of the best boxes that overlap no better one of their class."""
-    most, overlap, least = (
-        v[0] if isinstance(v, tuple) and v else v for v in (most, overlap, least)
-    )
+    most, overlap, least = map(number, (most, overlap, least))
     chosen: list[list[int]] = []
     for batch in range(scores.shape[0] if most else 0):
         corners = box_corners(boxes[batch], center_point_box)

@@ -23,9 +23,15 @@ AVERAGE_POOLS: Any = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 
 
 def paddings(
-    auto_pad: str, pads: Ints | None, sizes: Any, kernel: Any, strides: Ints, dilations: Ints
+    auto_pad: str,
+    pads: Ints | None,
+    sizes: Any,
+    kernel: Any,
+    strides: Ints,
+    dilations: Ints,
+    cuts: bool = False,
 ) -> list[tuple[Any, Any]]:
-    """What stands before and after each axis."""
+    """What stands before and after each axis; with `cuts` also fewer elements than none."""
     rank = len(kernel)
     if auto_pad == "VALID" or (auto_pad == "NOTSET" and pads is None):
         return [(0, 0)] * rank
@@ -34,10 +40,15 @@ def paddings(
         return list(zip(pads[:rank], pads[rank:], strict=True))
     found = []
     for n, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
-        total = max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
-        half = total // 2
-        found.append((half, total - half) if auto_pad == "SAME_UPPER" else (total - half, half))
+        total = (-(-n // s) - 1) * s + (k - 1) * d + 1 - n
+        total = total if cuts else max(total, 0)
+        before = halved(total + (auto_pad == "SAME_LOWER"))
+        found.append((before, total - before))
     return found
+
+
+def halved(n: Any) -> Any:
+    return n // 2 if n >= 0 else -(-n // 2)
 
 
 def flat(pads: list[tuple[Any, Any]]) -> list[Any]:
@@ -102,37 +113,36 @@ def conv_transpose(
             x.shape[2:], strides, extra, spans, wanted[-rank:], strict=True
         ):
             total = (n - 1) * s + e + span - w
-            half = total // 2
-            upper = auto_pad == "SAME_UPPER"
+            half = max(total, 0) // 2  # what an output is larger by stands behind it
+            upper = auto_pad == "SAME_UPPER" or total < 0
             sides.append((half, total - half) if upper else (total - half, half))
-    found = TRANSPOSED[rank](x, weight, bias, strides, 0, 0, group, dilations)
-    grown = [0] * (2 * rank)
-    for axis, ((before, after), e) in enumerate(zip(sides, extra, strict=True)):
-        grown[2 * (rank - 1 - axis)] = -before
-        grown[2 * (rank - 1 - axis) + 1] = e - after
-    if not any(grown):
-        return found
-    if bias is None or not any(n > 0 for n in grown):
-        return F.pad(found, grown)
-    bare = found - bias.reshape(-1, *(1,) * rank)
-    return F.pad(bare, grown) + bias.reshape(-1, *(1,) * rank)
+    grown = flat([(-before, e - after) for (before, after), e in zip(sides, extra, strict=True)])
+    late = bias is not None and any(n > 0 for n in grown)  # the bias is of these elements too
+    found = TRANSPOSED[rank](x, weight, None if late else bias, strides, 0, 0, group, dilations)
+    found = F.pad(found, grown) if any(grown) else found
+    return found + bias.reshape(-1, *(1,) * rank) if bias is not None and late else found
 
 
 # Pooling. With ceil_mode windows that begin beyond the input and its first padding are left out.
 
 
+Sides = list[tuple[Any, Any]]
+
+
 def pool_geometry(
     x: Tensor,
     kernel: Ints,
-    strides: Ints,
-    dilations: Ints,
+    strides: Ints | None,
+    dilations: Ints | None,
     auto_pad: str,
     pads: Ints | None,
     ceil: int,
-) -> tuple[list[tuple[Any, Any]], list[Any]]:
-    """Paddings, and how far the last window reaches beyond them on each axis."""
-    sides = paddings(auto_pad, pads, x.shape[2:], kernel, strides, dilations)
-    beyond = []
+) -> tuple[Ints, Ints, Sides, Sides]:
+    """Strides, dilations, paddings, and paddings with what the last windows reach beyond them."""
+    ones = (1,) * len(kernel)
+    strides, dilations = strides or ones, dilations or ones
+    sides = paddings(auto_pad, pads, x.shape[2:], kernel, strides, dilations, cuts=True)
+    grown: Sides = []
     for (before, after), n, k, s, d in zip(
         sides, x.shape[2:], kernel, strides, dilations, strict=True
     ):
@@ -140,8 +150,21 @@ def pool_geometry(
         count = (-(-(whole - span) // s) if ceil else (whole - span) // s) + 1
         if ceil and (count - 1) * s >= n + before:
             count -= 1
-        beyond.append(max((count - 1) * s + span - whole, 0))
-    return sides, beyond
+        grown.append((before, after + max((count - 1) * s + span - whole, 0)))
+    return strides, dilations, sides, grown
+
+
+def symmetric(sides: Sides, kernel: Ints) -> bool:
+    """Whether torch pools with such paddings."""
+    return all(b == a and 0 <= 2 * b <= k for (b, a), k in zip(sides, kernel, strict=True))
+
+
+def window_sums(x: Tensor, kernel: Ints, strides: Ints, dilations: Ints) -> Tensor:
+    """The sum of each window of each channel."""
+    window = torch.ones(1, 1, *kernel, dtype=x.dtype, device=x.device)
+    images = x.reshape(x.shape[0] * x.shape[1], 1, *x.shape[2:])
+    sums = CONVOLUTIONS[len(kernel)](images, window, None, strides, 0, dilations)
+    return sums.reshape(*x.shape[:2], *sums.shape[2:])
 
 
 @op("MaxPool")
@@ -157,40 +180,27 @@ def max_pool(
     strides: Ints | None = None,
     outputs: int = 1,
 ) -> tuple[Tensor, ...]:
-    rank = len(kernel_shape)
-    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
-    sides, beyond = pool_geometry(x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode)
+    strides, dilations, sides, grown = pool_geometry(
+        x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode
+    )
     if outputs > 1:
-        return max_pool_with_places(
-            x, kernel_shape, strides, dilations, sides, beyond, storage_order
-        )
-    dtype = x.dtype
+        return max_pool_with_places(x, kernel_shape, strides, dilations, grown, storage_order)
+    pool, dtype = MAX_POOLS[len(kernel_shape)], x.dtype
     lowest = -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
-    symmetric = all(b == a and 2 * b <= k for (b, a), k in zip(sides, kernel_shape, strict=True))
-    if symmetric and not any(beyond) and dtype.is_floating_point:
-        both = [before for before, _ in sides]
-        return (MAX_POOLS[rank](x, kernel_shape, strides, both, dilations),)
-    grown = [(before, after + more) for (before, after), more in zip(sides, beyond, strict=True)]
+    if symmetric(sides, kernel_shape) and grown == sides and dtype.is_floating_point:
+        return (pool(x, kernel_shape, strides, [before for before, _ in sides], dilations),)
     if not dtype.is_floating_point:  # 8 bits are exact as floats
         x, lowest = x.to(torch.int64).double(), float(lowest)
     wide = F.pad(x, flat(grown), value=lowest)
-    return (MAX_POOLS[rank](wide, kernel_shape, strides, 0, dilations).to(dtype),)
+    return (pool(wide, kernel_shape, strides, 0, dilations).to(dtype),)
 
 
 def max_pool_with_places(
-    x: Tensor,
-    kernel: Ints,
-    strides: Ints,
-    dilations: Ints,
-    sides: list[tuple[Any, Any]],
-    beyond: list[Any],
-    storage_order: int,
+    x: Tensor, kernel: Ints, strides: Ints, dilations: Ints, grown: Sides, storage_order: int
 ) -> tuple[Tensor, Tensor]:
     """Also the flat position of each maximum in the whole of x; by columns with storage_order."""
-    grown = [(before, after + more) for (before, after), more in zip(sides, beyond, strict=True)]
     wide = F.pad(x.double() if not x.is_floating_point() else x, flat(grown), value=-math.inf)
-    pool = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[len(kernel)]
-    found: Any = pool(wide, kernel, strides, 0, dilations, return_indices=True)
+    found: Any = MAX_POOLS[len(kernel)](wide, kernel, strides, 0, dilations, return_indices=True)
     best, at = found
     places = torch.zeros_like(at)
     scale = 1
@@ -218,27 +228,22 @@ def average_pool(
     strides: Ints | None = None,
 ) -> Tensor:
     """Sums of windows over how many elements of x, or of x and its padding, each holds."""
-    rank = len(kernel_shape)
-    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
-    sides, beyond = pool_geometry(x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode)
-    plain = not any(beyond) and all(d == 1 for d in dilations)
-    if plain and all(b == a and 2 * b <= k for (b, a), k in zip(sides, kernel_shape, strict=True)):
+    strides, dilations, sides, grown = pool_geometry(
+        x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode
+    )
+    alone = all(d == 1 for d in dilations) and grown == sides
+    if alone and symmetric(sides, kernel_shape):
         both = [before for before, _ in sides]
-        return AVERAGE_POOLS[rank](
+        return AVERAGE_POOLS[len(kernel_shape)](
             x, kernel_shape, strides, both, count_include_pad=bool(count_include_pad)
         )
-    inside = torch.ones_like(x[:1, :1])
-    window = torch.ones(1, 1, *kernel_shape, dtype=x.dtype, device=x.device)
+    inside, wide = torch.ones_like(x[:1, :1]), flat(grown)
+    beyond = wide
     if count_include_pad:
-        inside, x = F.pad(inside, flat(sides), value=1), F.pad(x, flat(sides))
-        sides = [(0, 0)] * rank
-    grown = flat(
-        [(before, after + more) for (before, after), more in zip(sides, beyond, strict=True)]
-    )
-    images = F.pad(x, grown).reshape(-1, 1, *F.pad(x, grown).shape[2:])
-    sums = CONVOLUTIONS[rank](images, window, None, strides, 0, dilations)
-    counts = CONVOLUTIONS[rank](F.pad(inside, grown), window, None, strides, 0, dilations)
-    return sums.reshape(*x.shape[:2], *sums.shape[2:]) / counts
+        inside = F.pad(inside, flat(sides), value=1)
+        beyond = flat([(0, g - s) for (_, g), (_, s) in zip(grown, sides, strict=True)])
+    sums = window_sums(F.pad(x, wide), kernel_shape, strides, dilations)
+    return sums / window_sums(F.pad(inside, beyond), kernel_shape, strides, dilations)
 
 
 @op("LpPool")
@@ -253,17 +258,11 @@ def lp_pool(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Tensor:
-    rank = len(kernel_shape)
-    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
-    sides, beyond = pool_geometry(x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode)
-    grown = flat(
-        [(before, after + more) for (before, after), more in zip(sides, beyond, strict=True)]
+    strides, dilations, _, grown = pool_geometry(
+        x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode
     )
-    powers = F.pad(x.abs().pow(p), grown)
-    window = torch.ones(1, 1, *kernel_shape, dtype=x.dtype, device=x.device)
-    images = powers.reshape(-1, 1, *powers.shape[2:])
-    sums = CONVOLUTIONS[rank](images, window, None, strides, 0, dilations)
-    return sums.reshape(*x.shape[:2], *sums.shape[2:]).pow(1 / p)
+    powers = F.pad(x.abs().pow(p), flat(grown))
+    return window_sums(powers, kernel_shape, strides, dilations).pow(1 / p)
 
 
 def spatial(x: Tensor) -> Ints:

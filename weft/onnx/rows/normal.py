@@ -16,7 +16,8 @@ from weft.onnx.types import stored
 
 
 def channels(v: Tensor, x: Tensor) -> Tensor:
-    return v.reshape(-1, *(1,) * (x.dim() - 2))
+    """Of each channel; before opset 9, with spatial=0, of each place of one as well."""
+    return v.reshape(-1, *(1,) * (x.dim() - 2)) if v.dim() == 1 else v
 
 
 @op("BatchNormalization", buffers=(3, 4))
@@ -56,7 +57,7 @@ def batch_norm(
 
 @op("InstanceNormalization")
 def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:
-    return F.instance_norm(x, None, None, scale, bias, eps=epsilon)
+    return torch.instance_norm(x, scale, bias, None, None, True, 0.0, epsilon, False)
 
 
 @op("LayerNormalization")

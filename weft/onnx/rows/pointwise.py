@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from weft.onnx.table import op
-from weft.onnx.types import refuse
+from weft.onnx.types import number, refuse
 
 LOWEST = -(2**63)
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
@@ -24,7 +24,7 @@ UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 UNARY: dict[str, Callable[..., Any]] = {
     "Acos": torch.acos, "Acosh": torch.acosh, "Asin": torch.asin, "Asinh": torch.asinh,
     "Atan": torch.atan, "Atanh": torch.atanh, "Ceil": torch.ceil, "Cos": torch.cos,
-    "Cosh": torch.cosh, "Erf": torch.erf, "Exp": torch.exp, "Floor": torch.floor,
+    "Cosh": torch.cosh, "Exp": torch.exp, "Floor": torch.floor,
     "IsNaN": torch.isnan, "Log": torch.log, "Mish": F.mish, "HardSwish": F.hardswish,
     "Reciprocal": torch.reciprocal, "Relu": torch.relu, "Round": torch.round,
     "Sigmoid": torch.sigmoid, "Sin": torch.sin, "Sinh": torch.sinh, "Softsign": F.softsign,
@@ -32,6 +32,7 @@ UNARY: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 for name, function in UNARY.items():
     op(name)(lambda x, function=function: function(x))
+op("Erf")(lambda x: torch.erf(x if x.is_floating_point() else x.double()).to(x.dtype))
 
 
 # Numbers: ints and bools, or tuples of them, which broadcast as tensors of rank 0 and 1 do.
@@ -232,8 +233,8 @@ def folded(function: Callable[..., Any], ordered: bool) -> Callable[..., Any]:
     return row
 
 
-op("Max", numbers=lifted(max))(folded(torch.maximum, ordered=True))
-op("Min", numbers=lifted(min))(folded(torch.minimum, ordered=True))
+op("Max", numbers=lifted(lambda *values: max(values)))(folded(torch.maximum, ordered=True))
+op("Min", numbers=lifted(lambda *values: min(values)))(folded(torch.minimum, ordered=True))
 op("Sum", numbers=lifted(lambda *values: sum(values)))(folded(torch.add, ordered=False))
 add_all = folded(torch.add, ordered=False)
 
@@ -249,8 +250,7 @@ def mean(*inputs: Tensor) -> Tensor:
 @op("Clip", literals=(1, 2), either=(1, 2))
 def clip(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Where the bounds cross, all elements are the upper one, as in torch."""
-    low: Any = min
-    high: Any = max
+    low, high = number(min), number(max)
     if x.dtype in UNSIGNED or isinstance(low, Tensor) != isinstance(high, Tensor):
         low, high = (x.new_tensor(v) if isinstance(v, int | float) else v for v in (low, high))
     if x.dtype in UNSIGNED:
@@ -283,7 +283,7 @@ def shrink(x: Tensor, bias: float, lambd: float) -> Tensor:
 
 @op("Selu", since=6)
 def selu(
-    x: Tensor, *, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805
+    x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875
 ) -> Tensor:
     return gamma * torch.where(x > 0, x, alpha * torch.expm1(x))
 
@@ -291,11 +291,15 @@ def selu(
 op("Selu")(lambda x, *, alpha=1.6732, gamma=1.0507: selu(x, alpha=alpha, gamma=gamma))
 
 
-@op("PRelu")
+@op("PRelu", since=7)
 def prelu(x: Tensor, slope: Tensor) -> Tensor:
-    if slope.dim() == 1 and x.dim() > 1 and slope.numel() not in (1, x.shape[-1]):
-        slope = slope.reshape(-1, *(1,) * (x.dim() - 2))  # of channels, before opset 7
-    return torch.where(x < 0, slope * x, x)
+    return x if is_unsigned(x) else torch.where(x < 0, slope * x, x)
+
+
+@op("PRelu")
+def prelu_1(x: Tensor, slope: Tensor) -> Tensor:
+    """Before opset 7 slopes are of channels."""
+    return prelu(x, slope.reshape(-1, *(1,) * (x.dim() - 2)))
 
 
 @op("IsInf")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from weft.onnx.table import op
+from weft.onnx.types import refuse
 
 
 @op("MatMul")
@@ -40,7 +41,11 @@ def gemm(
 
 
 def scalar(value: float, x: Tensor) -> Any:
-    return value if x.is_floating_point() else int(value)
+    if x.is_floating_point():
+        return value
+    if value != int(value):
+        refuse(f"integers are not multiplied by {value}")
+    return int(value)
 
 
 @op("Einsum")

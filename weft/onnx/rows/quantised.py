@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from weft.onnx.rows.casts import cast
-from weft.onnx.rows.layers import Ints, conv
+from weft.onnx.rows.layers import conv
 from weft.onnx.table import op
 from weft.onnx.types import NARROW, name_of, refuse, stored
 
@@ -52,8 +52,10 @@ def quantize(
     types: Any,
 ) -> Tensor:
     """x / scale, rounded to the nearest even integer, plus the zero point, within the type."""
-    known = types[0][2] if zero is not None else None
-    element = output_dtype or known or types[1][0] or UINT8
+    known = types[0][2] if zero is not None else UINT8
+    element = output_dtype or types[1][0] or known
+    if element is None:
+        refuse("the type of the zero point cannot be inferred")
     kind = stored(precision) if precision else scale.dtype
     kind = torch.float32 if kind is torch.float8_e8m0fnu else kind
     wide = x.to(kind) / along(scale, x, axis, block_size).to(kind)
@@ -107,15 +109,11 @@ def centred(x: Tensor, zero: Tensor | None, column: bool) -> Tensor:
     return wide - (zero.unsqueeze(-1) if several else zero)
 
 
-def exact_product(a: Tensor, b: Tensor) -> Tensor:
-    return torch.matmul(a, b)
-
-
 @op("MatMulInteger")
 def matmul_integer(
     a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None
 ) -> Tensor:
-    return exact_product(centred(a, a_zero, False), centred(b, b_zero, True))
+    return torch.matmul(centred(a, a_zero, False), centred(b, b_zero, True))
 
 
 def requantized(whole: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
@@ -136,7 +134,7 @@ def qlinear_matmul(
     y_scale: Tensor,
     y_zero: Tensor,
 ) -> Tensor:
-    whole = exact_product(centred(a, a_zero, False), centred(b, b_zero, True))
+    whole = torch.matmul(centred(a, a_zero, False), centred(b, b_zero, True))
     rows = a_scale.unsqueeze(-1) if a_scale.numel() > 1 and a_scale.dim() == 1 else a_scale
     return requantized(whole, rows.double() * b_scale.double() / y_scale.double(), y_zero)
 
@@ -145,30 +143,18 @@ def by_channel(v: Tensor, rank: int) -> Tensor:
     return v.reshape(-1, *(1,) * rank) if v.numel() > 1 else v.reshape(())
 
 
-def integer_conv(x: Tensor, w: Tensor, words: dict[str, Any]) -> Tensor:
+def integer_conv(x: Tensor, w: Tensor, x_zero: Any, w_zero: Any, words: Any) -> Tensor:
     """Sums of products of 8-bit integers are exact in f64."""
-    return conv(x.double(), w.double(), **words).to(torch.int32)
+    x = x.double() if x_zero is None else x.double() - x_zero
+    w = w.double() if w_zero is None else w.double() - by_channel(w_zero, w.dim() - 1)
+    return conv(x, w, **words).to(torch.int32)
 
 
 @op("ConvInteger")
 def conv_integer(
-    x: Tensor,
-    w: Tensor,
-    x_zero: Tensor | None = None,
-    w_zero: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None, **words: Any
 ) -> Tensor:
-    words = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads}
-    x, w = x.to(torch.int32), w.to(torch.int32)
-    x = x if x_zero is None else x - x_zero.to(torch.int32)
-    w = w if w_zero is None else w - by_channel(w_zero.to(torch.int32), w.dim() - 1)
-    return integer_conv(x, w, {**words, "strides": strides})
+    return integer_conv(x, w, x_zero, w_zero, words)
 
 
 @op("QLinearConv")
@@ -182,21 +168,10 @@ def qlinear_conv(
     y_scale: Tensor,
     y_zero: Tensor,
     bias: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **words: Any,
 ) -> Tensor:
-    words = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads}
     rank = w.dim() - 2
-    whole = integer_conv(
-        x.to(torch.int32) - x_zero.to(torch.int32),
-        w.to(torch.int32) - by_channel(w_zero.to(torch.int32), rank + 1),
-        {**words, "strides": strides},
-    )
+    whole = integer_conv(x, w, x_zero, w_zero, words)
     whole = whole if bias is None else whole + by_channel(bias, rank)
     scale = x_scale.double() * by_channel(w_scale.double(), rank) / y_scale.double()
     return requantized(whole, scale, y_zero)

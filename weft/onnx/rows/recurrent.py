@@ -28,6 +28,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor, float | None, float | None], Tensor]] =
     "softsign": lambda x, a, b: F.softsign(x),
     "softplus": lambda x, a, b: F.softplus(x),
 }
+ALPHAS = ("affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu")
+BETAS = ("affine", "scaledtanh", "hardsigmoid")
 
 
 def default(value: float | None, other: float) -> float:
@@ -38,21 +40,24 @@ class Gates:
     """The activations of one direction, and what is common to all its steps."""
 
     def __init__(self, words: dict[str, Any], direction: int, usual: tuple[str, ...]) -> None:
-        names = words["activations"] or usual * 2
-        start = direction * len(usual)
-        self.names = [name.lower() for name in names[start : start + len(usual)]]
-        self.alpha, self.beta = ((words[k] or ()) for k in ("activation_alpha", "activation_beta"))
-        self.start, self.clip = start, words["clip"]
+        names = [name.lower() for name in words["activations"] or usual * 2]
+        own = slice(direction * len(usual), (direction + 1) * len(usual))
+        self.names, self.clip = names[own], words["clip"]
+        self.alpha = consumed(words["activation_alpha"], names, ALPHAS)[own]
+        self.beta = consumed(words["activation_beta"], names, BETAS)[own]
         unknown = [name for name in self.names if name not in ACTIVATIONS]
         if unknown:
             refuse(f"unknown activation {unknown[0]}")
 
     def __call__(self, place: int, x: Tensor, clips: bool = True) -> Tensor:
         x = x.clamp(-self.clip, self.clip) if self.clip and clips else x
-        at = self.start + place
-        alpha = self.alpha[at] if at < len(self.alpha) else None
-        beta = self.beta[at] if at < len(self.beta) else None
-        return ACTIVATIONS[self.names[place]](x, alpha, beta)
+        return ACTIVATIONS[self.names[place]](x, self.alpha[place], self.beta[place])
+
+
+def consumed(values: Any, names: list[str], taking: tuple[str, ...]) -> list[float | None]:
+    """The value of each activation: in order, of those that take one; None for the default."""
+    rest = iter(values or ())
+    return [next(rest, None) if name in taking else None for name in names]
 
 
 Step = Callable[..., tuple[Tensor, Tensor | None]]

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from weft.onnx.table import op
+from weft.onnx.types import number
 
 Axes = tuple[int, ...]
 
@@ -128,12 +129,13 @@ position("ArgMin", -1)
 def running(name: str, function: Callable[..., Tensor], first: int) -> None:
     @op(name, wants=(1,))
     def row(x: Tensor, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
-        axis = axis[0] if isinstance(axis, tuple) else axis
+        axis = number(axis) % x.dim()
         x = x.flip(axis) if reverse else x
         found = function(x, axis, dtype=x.dtype)
         if exclusive:
-            start = torch.full_like(found.narrow(axis, 0, 1), first)
-            found = torch.cat([start, found.narrow(axis, 0, x.shape[axis] - 1)], axis)
+            before = (slice(None),) * axis
+            start = torch.full_like(found[(*before, slice(1))], first)
+            found = torch.cat([start, found[(*before, slice(-1))]], axis)
         return found.flip(axis) if reverse else found
 
 

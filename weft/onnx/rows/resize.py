@@ -48,6 +48,8 @@ def source(axis: Axis, mode: str, device: Any) -> Tensor:
         if whole == 1:
             return at * 0 + (axis.end - axis.start) * last / 2 + axis.start * last
         return at * ((axis.end - axis.start) * last / (whole - 1)) + axis.start * last
+    if mode == "tf_half_pixel_for_nn":  # of opset 11
+        return (at + 0.5) / axis.scale
     if mode == "pytorch_half_pixel" and axis.after == 1:
         return at * 0 - 0.5
     found = (at + 0.5) / axis.scale - 0.5

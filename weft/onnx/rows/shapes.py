@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from weft.onnx.rows.pointwise import is_text
 from weft.onnx.table import op
-from weft.onnx.types import refuse, stored
+from weft.onnx.types import NUMBERS, number, refuse, stored
 
 
 @op("Shape", sizes=True)
@@ -104,11 +104,11 @@ def number_slice(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = 
     return x[starts[0] : ends[0] : steps[0] if steps else 1]
 
 
-def bounded(start: int, end: int, step: int, size: Any) -> tuple[int, int]:
-    """First position and the one behind the last, within the axis; both as for range."""
-    low, high = (0, size) if step > 0 else (-1, size - 1)
+def backwards(start: int, end: int, size: Any) -> tuple[int, int]:
+    """First position and the one behind the last, within the axis, as for a range that falls."""
     start, end = (v + size if v < 0 else v for v in (start, end))
-    return min(max(start, low), high), min(max(end, low), high)
+    start = min(max(start, -1), size - 1)
+    return start, min(max(end, -1), start)
 
 
 @op("Slice", wants=(1, 2, 3, 4), numbers=number_slice)
@@ -122,7 +122,7 @@ def slice_(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) 
             end = ends[i] if not isinstance(ends[i], int) or ends[i] < 2**62 else None
             x = x[(*before, slice(starts[i], end, step))]
             continue
-        start, end = bounded(starts[i], ends[i], step, x.shape[axis])
+        start, end = backwards(starts[i], ends[i], x.shape[axis])
         x = (
             x.index_select(axis, torch.arange(start, end, step, device=x.device))
             if not is_text(x)
@@ -166,9 +166,13 @@ def split(
 
 def number_expand(x: Any, wanted: Any) -> Any:
     one = x[0] if isinstance(x, tuple) and len(x) == 1 else x
-    if isinstance(one, tuple) or len(wanted) != 1 or not has_static_value(wanted[0]):
-        return NotImplemented
-    return (one,) * wanted[0]
+    return NotImplemented if isinstance(one, tuple) else repeated(one, wanted)
+
+
+def repeated(value: Any, shape: Any) -> Any:
+    """A list of few elements as numbers: what is longer decides no shape."""
+    few = len(shape) == 1 and has_static_value(shape[0]) and shape[0] <= NUMBERS
+    return (value,) * shape[0] if few else NotImplemented
 
 
 @op("Expand", wants=(1,), numbers=number_expand)
@@ -193,9 +197,7 @@ def fill_of(value: Any) -> Any:
 def number_fill(shape: Any, *, value: Any = ZERO) -> Any:
     if value[0] != TensorProto.INT64 or not isinstance(shape, tuple):
         return NotImplemented
-    if len(shape) != 1 or not has_static_value(shape[0]):
-        return NotImplemented
-    return (fill_of(value),) * shape[0]
+    return repeated(fill_of(value), shape)
 
 
 @op("ConstantOfShape", wants=(0,), literals=("value",), numbers=number_fill)
@@ -207,17 +209,20 @@ def constant_of_shape(shape: tuple[int, ...], *, value: Any = ZERO) -> Tensor:
 def number_range(start: Any, limit: Any, delta: Any, *, types: Any, stash_type: int = 1) -> Any:
     whole = all(isinstance(v, int) and has_static_value(v) for v in (start, limit, delta))
     whole = whole and types[1][0] == TensorProto.INT64
-    return tuple(range(start, limit, delta)) if whole else NotImplemented
+    found = range(start, limit, delta) if whole else range(NUMBERS + 1)
+    return tuple(found) if len(found) <= NUMBERS else NotImplemented
 
 
 @op("Range", wants=(0, 1, 2), numbers=number_range)
 def range_(start: Any, limit: Any, delta: Any, *, types: Any, stash_type: int = 1) -> Tensor:
     """`start`, and so on by `delta`, before `limit`; narrow floats are counted in a wider type."""
-    first, last, step = (v[0] if isinstance(v, tuple) else v for v in (start, limit, delta))
+    first, last, step = map(number, (start, limit, delta))
     if types[1][0] is None and any(isinstance(v, float) for v in (first, last, step)):
         refuse("the type of the range cannot be inferred")
     dtype = stored(types[1][0] or TensorProto.INT64)
     if not dtype.is_floating_point:
+        if isinstance(last, int) and (last - first) * step < 0:
+            last = first
         return torch.arange(first, last, step, dtype=dtype)
     count = max(math.ceil((last - first) / step), 0)
     wide = dtype if dtype is torch.float64 else stored(stash_type)
@@ -233,7 +238,7 @@ def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
 
 @op("Trilu", wants=(1,))
 def trilu(x: Tensor, k: Any = 0, *, upper: int = 1) -> Tensor:
-    k = k if isinstance(k, int) else k[0]
+    k = number(k)
     return torch.triu(x, k) if upper else torch.tril(x, k)
 
 
@@ -247,7 +252,9 @@ def pad_1(
 @op("Pad", since=11, wants=(1, 3), literals=(2,), either=(2,))
 def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
     """By pads (all at the start, then all at the end), of all axes or of `axes`."""
-    rank = x.dim()
+    rank, value = x.dim(), number(value)
+    if isinstance(value, int) and abs(value) > 2**53:  # which torch would round to a float
+        value = torch.tensor(value, dtype=x.dtype, device=x.device)
     axes = tuple(range(rank)) if axes is None else tuple(a % rank for a in axes)
     for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
         if (before, after) == (0, 0):

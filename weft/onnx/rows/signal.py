@@ -13,17 +13,13 @@ import torch
 from torch import Tensor
 
 from weft.onnx.table import op
-from weft.onnx.types import stored
+from weft.onnx.types import number, stored
 
 
 def signal_of(x: Tensor) -> Tensor:
     """The last axis holds a real part, or a real and an imaginary one."""
     x = x if x.dtype in (torch.float32, torch.float64) else x.float()
     return x.squeeze(-1) if x.shape[-1] == 1 else torch.view_as_complex(x.contiguous())
-
-
-def number(value: Any) -> Any:
-    return value[0] if isinstance(value, tuple) else value
 
 
 @op("DFT", since=20, wants=(1, 2))
@@ -39,7 +35,7 @@ def dft(
         return torch.fft.irfft(given, length, axis).unsqueeze(-1).to(x.dtype)
     else:
         found = torch.fft.ifft(given, length, axis)
-    return torch.view_as_real(found).to(x.dtype)
+    return torch.view_as_real(found.resolve_conj()).to(x.dtype)
 
 
 @op("DFT", since=17, wants=(1,))
