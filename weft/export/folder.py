@@ -22,6 +22,10 @@ OWN = Path(__file__).parent
 SHARED = """weft.h weft_main.h weft_pool.h weft_vector.h weft_math.h weft_math_f64.h
 gpu/weft_special.h weft_steps.c weft_pool.c""".split()
 MODEL = ("weft_parts.h", "weft_model.c", "weft_weights.c")
+# Files and targets of builds, and the system's headers, before which -I. finds the model's own.
+TAKEN = """example all clean help install package test alloca assert ctype endian errno fcntl
+features float immintrin limits math pthread sched setjmp signal stdarg stdatomic stddef stdint
+stdio stdlib string strings time unistd""".split()
 PER_CALL = "#define WEFT_PER_CALL _Thread_local\n"  # threads of one process ask for several numbers
 
 
@@ -38,7 +42,7 @@ def header(word: str, name: str) -> str:
 
 def check_name(name: str) -> str:
     """A name that C symbols may begin with; WeftError for another."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in TAKEN:
         told = "small letters, digits and _, a letter first: --name gives another"
         raise WeftError(f"{name!r} is no name for a model's C functions: {told}")
     return name
@@ -105,20 +109,22 @@ def write_folder(folder: Path, name: str, calls: Sequence[Traced]) -> None:
     files = texts_of(check_name(name), calls)
     files |= build_files.build_files(name, calls, isas_of(calls), sorted(files))
     weights, _ = merged([call.weights for call in calls])
-    if folder.exists() and not (folder / build_files.MARK).is_file() and any(folder.iterdir()):
-        raise SourceError(f"{folder} holds other files: export to a folder of its own")
-    temporary = folder.parent / f".{folder.name}.{secrets.token_hex(4)}"
+    folder = folder.resolve()  # of a link the folder itself, which is renamed
+    made, before = (folder.with_name(f".{folder.name}.{secrets.token_hex(4)}") for _ in range(2))
     try:
+        if folder.exists() and not (folder / build_files.MARK).is_file() and any(folder.iterdir()):
+            raise SourceError(f"{folder} holds other files: export to a folder of its own")
         for path, text in files.items():
-            (temporary / path).parent.mkdir(parents=True, exist_ok=True)
-            (temporary / path).write_text(text)
+            (made / path).parent.mkdir(parents=True, exist_ok=True)
+            (made / path).write_text(text, encoding="utf-8")
         if weights:
-            write(weights, temporary / "weights.safetensors")
+            write(weights, made / "weights.safetensors")
         if folder.exists():
-            shutil.rmtree(folder)
-        temporary.rename(folder)
+            folder.rename(before)
+        made.rename(folder)
+        shutil.rmtree(before, ignore_errors=True)
     except OSError as error:
         raise SourceError(f"cannot write {folder}: {error.strerror}") from None
     finally:
         with suppress(OSError):
-            shutil.rmtree(temporary)
+            shutil.rmtree(made)
