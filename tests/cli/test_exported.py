@@ -107,6 +107,10 @@ def hidden_size(tree: Any) -> None:
     values["metadata"] = {**next(iter(values.values())), "sizes": [evil]}
 
 
+def other_range(tree: Any) -> None:
+    tree["range_constraints"]["print(1)"] = {"min_val": 2, "max_val": 4}
+
+
 def comment(tree: Any) -> None:
     tree["guards_code"] = ["L['x'].size()[0] > 1 # it's \" free text"]
 
@@ -148,6 +152,7 @@ BROKEN: dict[str, tuple[Callable[[str, bytes], bytes | None], str]] = {
     "save": (called("torch.ops.aten.save.default"), "the target"),
     "operator": (in_json("models/model.json", argument), "the as_operator 'torch.os"),
     "hidden": (in_json("models/model.json", hidden_size), "the expr_str .__import__"),
+    "range": (in_json("models/model.json", other_range), "the range 'print"),
     "comment": (in_json("models/model.json", comment), "the guards_code"),
     "parameter": (in_json("models/model.json", parameter), "the in_spec"),
     "import": (in_json("models/model.json", imports), "the out_spec"),
@@ -243,6 +248,18 @@ def test_guards_of_an_archive_hold(tmp_path: Path) -> None:
     assert torch.equal(f(torch.ones(6, 3)), torch.full((6, 3), 2.0))
     with pytest.raises(Exception, match="Guard failed"):
         f(torch.ones(5, 3))
+
+
+class Halves(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y[::2]
+
+
+def test_a_size_made_of_another(tmp_path: Path) -> None:
+    path, n = tmp_path / "m.pt2", Dim("n", min=3, max=9)
+    args, free = (torch.ones(4), torch.ones(8)), ({0: n}, {0: 2 * n})
+    torch.export.save(torch.export.export(Halves(), args, dynamic_shapes=free), path)
+    assert load_exported(path).sizes == {"x": {0: (3, 9)}, "y": {0: (6, 18)}}
 
 
 class Rows(nn.Module):

@@ -134,7 +134,7 @@ def strings(tree: Any, key: str = "") -> Iterator[tuple[str, str]]:
             yield from strings(getattr(tree, f.name), f.name)
     elif isinstance(tree, dict):
         for inner, value in tree.items():
-            yield "name", inner
+            yield "range" if key == "range_constraints" else "name", inner
             yield from strings(value, key)
     elif isinstance(tree, list):
         for value in tree:
@@ -210,6 +210,7 @@ KINDS: dict[str, Callable[[str], bool]] = {
     **dict.fromkeys(("target", "as_operator"), is_operator),
     **dict.fromkeys(("in_spec", "out_spec"), is_tree),
     "input": is_quotable,
+    "range": lambda text: is_name(text) or is_arithmetic(text),  # a size, or one made of it: 2*s0
 }
 
 
