@@ -14,10 +14,11 @@ from unittest.mock import patch
 import pytest
 import torch
 from torch import nn
+from torch._export.serde.serialize import _SYM_OPS
 from torch.export import Dim
 
 import weft
-from weft.cli.exported import is_arithmetic, load_exported
+from weft.cli.exported import is_arithmetic, is_operator, load_exported
 from weft.cli.program import Source
 from weft.cli.source import load_path
 from weft.core.errors import SourceError
@@ -195,6 +196,8 @@ def test_files_of_other_kinds(saved: tuple[Path, Model], tmp_path: Path) -> None
         ("Mul(Integer(2), Symbol('s77', positive=True, integer=True))", True),
         ("L['x'].size()[0] % 8 == 0 and 2 <= L['x'].size()[0]", True),
         ("FloorDiv(s0, 2) + 1", True),
+        ("math.trunc(1.5*torch.sym_float(L['x'].size()[0])) == 6", True),
+        ("torch.load('f')", False),
         ("__import__('os')", False),
         ("L['x'].__class__", False),
         ("(lambda: 1)()", False),
@@ -206,6 +209,11 @@ def test_files_of_other_kinds(saved: tuple[Path, Model], tmp_path: Path) -> None
 )
 def test_expressions_over_sizes(text: str, safe: bool) -> None:
     assert is_arithmetic(text) is safe
+
+
+def test_operators_over_sizes() -> None:
+    for op in _SYM_OPS:
+        assert is_operator(f"{op.__module__}.{op.__qualname__}"), op
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")

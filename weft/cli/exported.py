@@ -48,7 +48,7 @@ from weft.cli.program import Source
 from weft.core.errors import SourceError
 
 PICKLED = "which weft does not unpickle, as that runs code of the file"
-OPERATORS = ("torch.ops.", "_operator.", "math.", "torch.sym_")
+OPERATORS = ("torch.ops.", "_operator.", "math.", "torch.sym_", "torch._sym_")
 NAMESPACES = ("aten", "prims", "quantized_decomposed")
 FREE = {  # what torch neither evaluates nor pastes into code
     "metadata", "as_string", "as_strings", "fqn", "torch_version", "treespec_namedtuple_fields",
@@ -58,7 +58,7 @@ CALLS = set(
     """Symbol Integer Rational Float Add Mul Pow Mod Max Min floor ceiling Eq Ne Lt Le Gt Ge And Or
     Not Equality Unequality GreaterThan LessThan StrictGreaterThan StrictLessThan FloorDiv PythonMod
     CleanDiv CeilDiv ToFloat TruncToInt FloatTrueDiv IntTrueDiv PowByNatural max min size stride
-    storage_offset""".split()
+    storage_offset math torch trunc ceil sqrt sym_float sym_int sym_max sym_min""".split()
 )
 TREE = (
     ast.Expression, ast.Call, ast.keyword, ast.Name, ast.Attribute, ast.Subscript, ast.Constant,
