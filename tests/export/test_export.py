@@ -179,6 +179,10 @@ def test_outputs_that_share_memory(tmp_path: Path) -> None:
     assert compared(library, given, expected, after) == ""
 
 
+def test_a_program_of_no_kernels(tmp_path: Path) -> None:
+    assert differs(lambda x: x[1:], (torch.randn(3),), {}, tmp_path / "m") == ""
+
+
 def second_of(x: torch.Tensor, y: torch.Tensor) -> Any:
     return x + 1, y
 
