@@ -205,6 +205,7 @@ def test_files_of_other_kinds(saved: tuple[Path, Model], tmp_path: Path) -> None
         ("Symbol('os.system(1)')", False),
         ("open('f')", False),
         ("1; 2", False),
+        ("-" * 100_000 + "1", False),
     ],
 )
 def test_expressions_over_sizes(text: str, safe: bool) -> None:

@@ -194,7 +194,7 @@ def is_arithmetic(text: str) -> bool:
         return False
     try:
         nodes = [*ast.walk(ast.parse(text, mode="eval"))]
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     names = [n.id for n in nodes if isinstance(n, ast.Name)]
     names += [n.attr for n in nodes if isinstance(n, ast.Attribute)]
