@@ -271,6 +271,13 @@ def test_a_size_made_of_another(tmp_path: Path) -> None:
     assert load_exported(path).sizes == {"x": {0: (3, 9)}, "y": {0: (6, 18)}}
 
 
+def test_an_argument_whose_elements_share_memory(tmp_path: Path) -> None:
+    path, x = tmp_path / "m.pt2", torch.ones(8).expand(3, 8)
+    torch.export.save(torch.export.export(nn.Linear(8, 4), (x,)), path)
+    (given,) = load_exported(path).args
+    assert (given.shape, given.stride()) == ((3, 8), (0, 1))
+
+
 class Rows(nn.Module):
     def forward(self, x: torch.Tensor, n: torch.Tensor, mode: str) -> torch.Tensor:
         k = n.item()

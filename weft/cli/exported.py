@@ -243,7 +243,10 @@ def example(value: Any) -> Any:
         return hint(value)
     shape, strides = ([hint(n) for n in part] for part in (value.shape, value.stride()))
     made = torch.empty_strided(shape, strides, dtype=value.dtype)
-    return made.normal_() if value.is_floating_point() else made.zero_()
+    elements = made.untyped_storage().nbytes() // made.itemsize
+    memory = made.as_strided((elements,), (1,))  # each once, where strides are 0
+    memory.normal_() if made.is_floating_point() else memory.zero_()
+    return made
 
 
 def hint(n: Any) -> Any:

@@ -170,10 +170,8 @@ def argument_names(source: Source) -> list[tuple[str, Any]]:
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "arg")
     more = (f"{rest}.{i}" for i in range(len(source.args)))
-    trees = dict(zip([*names, *more], source.args, strict=False)) | source.kwargs
-    return [
-        (dotted(name, path), leaf) for name, tree in trees.items() for path, leaf in paths(tree)
-    ]
+    trees = [*zip([*names, *more], source.args, strict=False), *source.kwargs.items()]
+    return [(dotted(name, path), leaf) for name, tree in trees for path, leaf in paths(tree)]
 
 
 def paths(tree: Any) -> list[tuple[Any, Any]]:
