@@ -252,6 +252,29 @@ def test_signatures_share_weights(tmp_path: Path) -> None:
         library.run([torch.randn(1, 5, 9)], 1)
 
 
+class Stateful(torch.nn.Module):
+    """One row is counted; rows more than one are multiplied by what weights alone decide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.weight = torch.nn.Buffer(torch.ones(3)), torch.nn.Buffer(torch.randn(3, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] == 1:
+            self.count.add_(1)
+        w = (self.weight * self.count).softmax(0).cumsum(0)
+        return x @ (w @ w).softmax(1)
+
+
+def test_a_signature_keeps_what_another_writes(tmp_path: Path) -> None:
+    model = Stateful()
+    calls = [source(model, torch.randn(rows, 3)) for rows in (1, 2)]
+    for call in calls:
+        export([call], tmp_path / "m")
+    with pytest.raises(CaptureError, match="signature program keeps count: another signature wri"):
+        export(calls, tmp_path / "m")
+
+
 def test_free_sizes(tmp_path: Path) -> None:
     args = torch.randn(12, 6), torch.randn(12, 6)
     library = exported(source(sized, *args), tmp_path / "m", dynamic=True)

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from weft.core.errors import SourceError, WeftError
+from weft.core.errors import CaptureError, SourceError, WeftError
 from weft.export import build_files
 from weft.export.code import Code, Isa
 from weft.export.tables import calls_source, code_source, model_source
 from weft.export.traced import Traced
-from weft.export.weights import merged, write
+from weft.export.weights import Weight, merged, write
 from weft.runtime.compiler import HEADERS
+from weft.runtime.native import once_inputs
 
 OWN = Path(__file__).parent
 SHARED = """weft.h weft_main.h weft_pool.h weft_vector.h weft_math.h weft_math_f64.h
@@ -77,9 +78,33 @@ def guarded(text: str, isa: Isa) -> str:
     return f"#ifdef {isa.machine}\n{text}#endif\n" if isa.machine else text
 
 
+def check_state(
+    calls: Sequence[Traced], weights: Sequence[Weight], places: Sequence[Sequence[int]]
+) -> None:
+    """CaptureError where a signature would not see what another writes into a weight."""
+    rows = [*zip(calls, places, strict=True)]
+    written = {
+        own[b.of]
+        for call, own in rows
+        for b in (call.bindings[i] for i in call.captured.mutations)
+        if b.memory == "of_weight"
+    }
+    memory = {weights[n].tensor.untyped_storage().data_ptr() for n in written} - {0}
+    for call, own in rows:
+        names = ((c.layout, name) for c in call.codes for name in once_inputs(c.layout))
+        read = (call.bindings[layout.index[name]] for layout, name in names)
+        once = {own[b.of] for b in read if b.memory == "of_weight"}
+        for n in own:
+            shares = weights[n].tensor.untyped_storage().data_ptr() in memory
+            if shares and (n not in written or n in once):
+                told = "another signature writes to its memory"
+                raise CaptureError(f"signature {call.name} keeps {weights[n].name}: {told}")
+
+
 def texts_of(name: str, calls: Sequence[Traced]) -> dict[str, str]:
     """The C of a model by its path, but for what builds it."""
     weights, places = merged([call.weights for call in calls])
+    check_state(calls, weights, places)
     files: dict[str, str] = {}
     for made in zip(*(call.codes for call in calls), strict=True):
         isa = made[0].isa
