@@ -56,6 +56,7 @@ FILES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "missing": (edited(lambda t: t.pop("bias")), "has no weight bias"),
     "dtype": (edited(lambda t: t["bias"].update(dtype="F64")), "weight bias has another dtype"),
     "size": (edited(lambda t: t["bias"].update(data_offsets=[24, 28])), "bias has another size"),
+    "shape": (edited(lambda t: t["weight"].update(shape=[3, 2])), "weight has another shape"),
     "order": (edited(lambda t: t["bias"].update(data_offsets=[32, 24])), "bias has another size"),
     "far": (
         edited(lambda t: t["bias"].update(data_offsets=[2**63, 2**63 + 8])),
@@ -138,6 +139,8 @@ def test_all_ops_without_code_are_listed(
         (("--target", "cuda"), "unknown target of an export 'cuda': one of cpu, cpu:avx512_bf16"),
         (("--target", "cpu:avx2,cpu:avx2"), "has avx2 twice"),
         (("--name", "Model"), "'Model' is no name for a model's C functions"),
+        (("--name", "example"), "'example' is no name for a model's C functions"),
+        (("--name", "math"), "'math' is no name for a model's C functions"),
         (("--signature", "y=3"), "unknown argument of --signature 'y': one of x"),
         (("--signature", "x=3,4"), "unknown argument of --signature '4'"),
         (("--signature", "x=a"), "--signature x=a is no shape such as x=8x64"),
@@ -171,3 +174,19 @@ def test_export_writes_anew(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     files = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     assert {"plus.h", "plus.c", "example.c", "Makefile", "CMakeLists.txt"} <= files
     assert [p.name for p in tmp_path.iterdir()] == ["plus"]
+
+
+def test_a_link_stays_and_a_file_is_no_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = "-c", "torch.randn(4) + 1", "--name", "m", "-o"
+    (tmp_path / "file").write_text("")
+    assert "Not a directory" in told(capsys, *arguments, str(tmp_path / "file"))
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "real").mkdir()
+    for _ in range(2):
+        with pytest.raises(SystemExit) as ended:
+            main(["export", *arguments, str(tmp_path / "link")])
+        assert ended.value.code in (0, None)
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real" / "m.h").is_file()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "link", "real"]

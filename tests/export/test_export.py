@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from tests.agree.test_programs import PROGRAMS
 from tests.export.library import Library, Refused, export, exported, make, tensors_in
 from tests.export.programs import Counts, Net, ids, sized, source, views
 from tests.export.same import bits, compared, differs, in_process, own, unlike
+from weft.core.errors import CaptureError
 
 HERE = Path(__file__).parent
 CORPUS = {case.name: case for case in PROGRAMS}
@@ -177,6 +179,51 @@ def test_outputs_that_share_memory(tmp_path: Path) -> None:
     assert compared(library, given, expected, after) == ""
 
 
+def test_a_program_of_no_kernels(tmp_path: Path) -> None:
+    assert differs(lambda x: x[1:], (torch.randn(3),), {}, tmp_path / "m") == ""
+
+
+def second_of(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return x + 1, y
+
+
+def test_an_argument_is_returned_as_it_comes(tmp_path: Path) -> None:
+    """Not as the part of another that it was when the program was traced."""
+    t = torch.arange(6.0)
+    library = exported(source(second_of, t, t[2:]), tmp_path / "m")
+    y = torch.randn(4)
+    assert torch.equal(library.run((t, y))[1][1], y)
+
+
+def test_views_of_what_is_not_given(tmp_path: Path) -> None:
+    t = torch.arange(6.0)
+    with pytest.raises(CaptureError, match="output 1 is a view of memory that arguments share"):
+        export([source(lambda x, y: (x + 1, y[1:]), t, t[2:])], tmp_path / "m")
+    with pytest.raises(CaptureError, match="output 1 is a view of more than the program is given"):
+        export([source(lambda x: (x + 1, x.as_strided((6,), (1,), 0)), t[:3])], tmp_path / "m")
+    net = torch.nn.Linear(2, 2).requires_grad_(False)
+    with pytest.raises(CaptureError, match="the argument input is the program's own weight"):
+        export([source(net, net.weight)], tmp_path / "m")
+
+
+class Weft(torch.nn.Module):
+    """Names that the files of a model have as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weft_in, self.weft = torch.nn.Linear(3, 2), torch.nn.ModuleDict()
+        self.weft["h"] = torch.nn.Linear(2, 2)
+
+    def forward(self, weft_x: torch.Tensor, EXTENTS: torch.Tensor) -> Any:
+        return {"??/": self.weft["h"](self.weft_in(weft_x)) + EXTENTS}
+
+
+def test_names_stay_as_they_are(tmp_path: Path) -> None:
+    library = exported(source(Weft(), torch.randn(4, 3), torch.randn(2)), tmp_path / "m")
+    s = library.signature()
+    assert [s.input[0].name, s.input[1].name, s.output[0].name] == [b"weft_x", b"EXTENTS", b"??/"]
+
+
 def test_each_instance_has_its_own_state(tmp_path: Path) -> None:
     folder, x = tmp_path / "m", torch.tensor([1.0, 2.0, 3.0])
     library = exported(source(Counts(), x), folder)
@@ -205,13 +252,36 @@ def test_signatures_share_weights(tmp_path: Path) -> None:
         library.run([torch.randn(1, 5, 9)], 1)
 
 
+class Stateful(torch.nn.Module):
+    """One row is counted; rows more than one are multiplied by what weights alone decide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.weight = torch.nn.Buffer(torch.ones(3)), torch.nn.Buffer(torch.randn(3, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] == 1:
+            self.count.add_(1)
+        w = (self.weight * self.count).softmax(0).cumsum(0)
+        return x @ (w @ w).softmax(1)
+
+
+def test_a_signature_keeps_what_another_writes(tmp_path: Path) -> None:
+    model = Stateful()
+    calls = [source(model, torch.randn(rows, 3)) for rows in (1, 2)]
+    for call in calls:
+        export([call], tmp_path / "m")
+    with pytest.raises(CaptureError, match="signature program keeps count: another signature wri"):
+        export(calls, tmp_path / "m")
+
+
 def test_free_sizes(tmp_path: Path) -> None:
     args = torch.randn(12, 6), torch.randn(12, 6)
     library = exported(source(sized, *args), tmp_path / "m", dynamic=True)
     sizes = [library.signature().size[i] for i in range(library.signature().sizes)]
     assert [(s.name, s.input, s.dimension) for s in sizes] == [(b"s0", 0, 0), (b"s1", 0, 1)]
     for rows, columns in ((12, 6), (40, 33), (300, 70), (8, 2)):
-        x, y = torch.randn(rows, columns), torch.randn(rows, columns)
+        x, y = torch.randint(-1, 2, (2, rows, columns)).float()  # their sums are exact
         found = [t for _, t in library.run((x, y))]
         for mine, theirs in zip(found, sized(x, y), strict=True):
             torch.testing.assert_close(mine, theirs)

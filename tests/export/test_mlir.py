@@ -30,6 +30,20 @@ def test_llvm_gives_what_eager_gives(case: Case) -> None:
     check(case)
 
 
+LEAST = -(2.0**63)
+EDGES = {
+    "least_by_minus_one": (lambda x: x.div(-1, rounding_mode="floor"), i64(2, of=(LEAST, 7))),
+    "least_of_float": (lambda x: x.long(), f32(3, of=(LEAST, -1.9, 2.0**62))),
+}
+
+
+@runs
+@pytest.mark.parametrize("name", EDGES)
+def test_least_integers(name: str) -> None:
+    fn, x = EDGES[name]
+    check(Case(name, fn, (x,)))
+
+
 @runs
 def test_recurrences_scatters_and_library_calls_run() -> None:
     torch.manual_seed(0)

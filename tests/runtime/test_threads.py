@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from weft.driver import compile_text
 from weft.runtime import Buffer, Call, Program, ProgramSpec, build
 from weft.runtime.layout import lay_out
 from weft.runtime.threads import openmp_symbols
@@ -129,3 +130,19 @@ def test_own_pool_after_a_fork(tools: Toolchain) -> None:
         right = out[0].item() == 1 and out[-1].item() == 1 and worker[-1].item() == 1
         os._exit(0 if right else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_turns_of_a_long_loop() -> None:
+    """In C's ints the end and the step, added, are negative."""
+    compiled = compile_text("""
+program kernel main
+input x: i32[1]
+
+kernel k(x: i32[1]) -> y: i32[1]
+for p0 in 0..1073742080 by 1073742080:  # free parallel
+    in0 = load x[0]
+    y[0] = in0
+
+output y
+""")
+    assert compiled(torch.tensor([7], dtype=torch.int32)).tolist() == [7]

@@ -203,6 +203,8 @@ class Emitter(Terms):
         lo, hi = self.index(stmt.lo), self.index(stmt.hi)
         span = hi if lo == "0" else f"{hi} - {lo}"
         turns = span if stmt.step == 1 else f"({span} + {stmt.step - 1}) / {stmt.step}"
+        if stmt.extent is not None:  # the sum of two of C's ints may wrap
+            turns = str(-(-stmt.extent // stmt.step))
         names = ", ".join(self.use(name) for name in inner.captured)
         args = self.spelt.fresh(f"args{number}")
         self.line(depth, f"struct {self.symbol}_args{number} {args} = {{{names}}};")

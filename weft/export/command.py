@@ -45,8 +45,8 @@ def export_command(
     seed: given.Seed = 0,
 ) -> None:
     """Write SOURCE as C: kernels, weights, a header, what builds them, and an example."""
-    folder = Path(output)
-    name = check_name(name or re.sub(r"\W", "_", folder.resolve().name.lower()))
+    folder = Path(output).resolve()
+    name = check_name(name or re.sub(r"\W", "_", folder.name.lower()))
     targets = targets_of(target)
     options = given.options({**locals(), "target": "cpu"}, freeze=True)
     with working("loading"):
@@ -58,4 +58,4 @@ def export_command(
         calls = [trace(source, options, targets) for source in sources]
     with working("writing"):
         write_folder(folder, name, calls)
-    show((folder / "weft-export.txt").read_text().strip())
+    show((folder / "weft-export.txt").read_text(encoding="utf-8").strip())

@@ -44,8 +44,9 @@ int main(int count, char **arguments) {
         in[i].shape = shapes[i];
         in[i].data = calloc(bytes_of[i], 1);
     }
-    int64_t shape[16], strides[16];
-    int wrong = 0;
+    int wrong = 0, most = 1;
+    for (int i = 0; i < s->outputs; i++) most = s->output[i].rank > most ? s->output[i].rank : most;
+    int64_t *shape = calloc(2 * (size_t)most, sizeof *shape), *strides = shape + most;
     for (int i = 0; i < s->outputs && !wrong; i++) {
         wrong = weft_shape(0, in, i, shape, strides, error, sizeof error);
         int own = s->output[i].memory == weft_memory_own;

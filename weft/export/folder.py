@@ -10,18 +10,23 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from weft.core.errors import SourceError, WeftError
+from weft.core.errors import CaptureError, SourceError, WeftError
 from weft.export import build_files
 from weft.export.code import Code, Isa
 from weft.export.tables import calls_source, code_source, model_source
 from weft.export.traced import Traced
-from weft.export.weights import merged, write
+from weft.export.weights import Weight, merged, write
 from weft.runtime.compiler import HEADERS
+from weft.runtime.native import once_inputs
 
 OWN = Path(__file__).parent
 SHARED = """weft.h weft_main.h weft_pool.h weft_vector.h weft_math.h weft_math_f64.h
 gpu/weft_special.h weft_steps.c weft_pool.c""".split()
 MODEL = ("weft_parts.h", "weft_model.c", "weft_weights.c")
+# Files and targets of builds, and the system's headers, before which -I. finds the model's own.
+TAKEN = """example all clean help install package test alloca assert ctype endian errno fcntl
+features float immintrin limits math pthread sched setjmp signal stdarg stdatomic stddef stdint
+stdio stdlib string strings time unistd""".split()
 PER_CALL = "#define WEFT_PER_CALL _Thread_local\n"  # threads of one process ask for several numbers
 
 
@@ -38,7 +43,7 @@ def header(word: str, name: str) -> str:
 
 def check_name(name: str) -> str:
     """A name that C symbols may begin with; WeftError for another."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in TAKEN:
         told = "small letters, digits and _, a letter first: --name gives another"
         raise WeftError(f"{name!r} is no name for a model's C functions: {told}")
     return name
@@ -60,11 +65,11 @@ def kernels_of(codes: Iterable[Code], name: str, isa: Isa) -> tuple[dict[str, st
     return texts, ours
 
 
-# A loop whose number nothing reads still has it, and a kernel of no elements its operands. GCC
-# takes a vector that is stored in part for a whole one.
+# A loop whose number nothing reads still has it, a kernel of no elements its operands, a program of
+# no kernels its tables. GCC takes a vector that is stored in part for a whole one.
 LENIENT = "".join(
     f'#pragma GCC diagnostic ignored "-W{what}"\n'
-    for what in ("unused-variable", "unused-parameter", "array-bounds")
+    for what in ("unused-variable", "unused-const-variable", "unused-parameter", "array-bounds")
 )
 
 
@@ -73,9 +78,33 @@ def guarded(text: str, isa: Isa) -> str:
     return f"#ifdef {isa.machine}\n{text}#endif\n" if isa.machine else text
 
 
+def check_state(
+    calls: Sequence[Traced], weights: Sequence[Weight], places: Sequence[Sequence[int]]
+) -> None:
+    """CaptureError where a signature would not see what another writes into a weight."""
+    rows = [*zip(calls, places, strict=True)]
+    written = {
+        own[b.of]
+        for call, own in rows
+        for b in (call.bindings[i] for i in call.captured.mutations)
+        if b.memory == "of_weight"
+    }
+    memory = {weights[n].tensor.untyped_storage().data_ptr() for n in written} - {0}
+    for call, own in rows:
+        names = ((c.layout, name) for c in call.codes for name in once_inputs(c.layout))
+        read = (call.bindings[layout.index[name]] for layout, name in names)
+        once = {own[b.of] for b in read if b.memory == "of_weight"}
+        for n in own:
+            shares = weights[n].tensor.untyped_storage().data_ptr() in memory
+            if shares and (n not in written or n in once):
+                told = "another signature writes to its memory"
+                raise CaptureError(f"signature {call.name} keeps {weights[n].name}: {told}")
+
+
 def texts_of(name: str, calls: Sequence[Traced]) -> dict[str, str]:
     """The C of a model by its path, but for what builds it."""
     weights, places = merged([call.weights for call in calls])
+    check_state(calls, weights, places)
     files: dict[str, str] = {}
     for made in zip(*(call.codes for call in calls), strict=True):
         isa = made[0].isa
@@ -84,7 +113,7 @@ def texts_of(name: str, calls: Sequence[Traced]) -> dict[str, str]:
             files[f"kernels/{isa.name}/{symbol}.c"] = guarded(LENIENT + text, isa)
         for n, (code, call) in enumerate(zip(ours, calls, strict=True)):
             text = code_source(code, call, places[n], f"{isa.name}_{n}")
-            files[f"kernels/{isa.name}/{name}_{isa.name}_{n}.c"] = guarded(text, isa)
+            files[f"kernels/{isa.name}/{name}_{isa.name}_{n}.c"] = guarded(LENIENT + text, isa)
     files[f"runtime/{name}_calls.c"] = calls_source([c for call in calls for c in call.codes])
     files[f"{name}.c"] = model_source(calls, isas_of(calls), weights, places)
     for path in (*(HEADERS / f for f in SHARED), *(OWN / f for f in MODEL)):
@@ -105,20 +134,22 @@ def write_folder(folder: Path, name: str, calls: Sequence[Traced]) -> None:
     files = texts_of(check_name(name), calls)
     files |= build_files.build_files(name, calls, isas_of(calls), sorted(files))
     weights, _ = merged([call.weights for call in calls])
-    if folder.exists() and not (folder / build_files.MARK).is_file() and any(folder.iterdir()):
-        raise SourceError(f"{folder} holds other files: export to a folder of its own")
-    temporary = folder.parent / f".{folder.name}.{secrets.token_hex(4)}"
+    folder = folder.resolve()  # of a link the folder itself, which is renamed
+    made, before = (folder.with_name(f".{folder.name}.{secrets.token_hex(4)}") for _ in range(2))
     try:
+        if folder.exists() and not (folder / build_files.MARK).is_file() and any(folder.iterdir()):
+            raise SourceError(f"{folder} holds other files: export to a folder of its own")
         for path, text in files.items():
-            (temporary / path).parent.mkdir(parents=True, exist_ok=True)
-            (temporary / path).write_text(text)
+            (made / path).parent.mkdir(parents=True, exist_ok=True)
+            (made / path).write_text(text, encoding="utf-8")
         if weights:
-            write(weights, temporary / "weights.safetensors")
+            write(weights, made / "weights.safetensors")
         if folder.exists():
-            shutil.rmtree(folder)
-        temporary.rename(folder)
+            folder.rename(before)
+        made.rename(folder)
+        shutil.rmtree(before, ignore_errors=True)
     except OSError as error:
         raise SourceError(f"cannot write {folder}: {error.strerror}") from None
     finally:
         with suppress(OSError):
-            shutil.rmtree(temporary)
+            shutil.rmtree(made)

@@ -74,8 +74,8 @@ def _divided(op: str) -> Row:
 
 
 def _nonzero(f: Function, name: str) -> bool:
-    """Whether it is a literal other than 0."""
-    return any(n == name and text != "0" for (text, _), n in f.constants.items())
+    """Whether it is a literal by which any integer can be divided."""
+    return any(n == name and text not in ("0", "-1") for (text, _), n in f.constants.items())
 
 
 def _floormod(f: Function, args: Args, dtype: DType, type_: str) -> str:
@@ -153,19 +153,19 @@ def _cast(f: Function, x: str, source: DType, from_: str, target: DType) -> str:
 
 def _to_float(f: Function, x: str, source: DType, from_: str, target: DType) -> str:
     to = spelled(target)
-    if source.is_float and source.bits != target.bits:
+    if target.bits == 16 and source is not f32:  # by f32, as everywhere in weft
+        x, source, from_ = _to_float(f, x, source, from_, f32), f32, "f32"
+    if source.is_float:
         return f.let("arith.extf" if source.bits < target.bits else "arith.truncf", (x,), from_, to)
-    if target.bits == 16:  # by f32, as everywhere in weft
-        wide = _to_float(f, x, source, from_, f32)
-        return f.let("arith.truncf", (wide,), "f32", to)
     return f.let("arith.sitofp" if source.kind == "int" else "arith.uitofp", (x,), from_, to)
 
 
 def _from_float(f: Function, x: str, from_: str, to: str) -> str:
     if from_ in ("f16", "bf16"):
         x, from_ = f.let("arith.extf", (x,), from_, "f32"), "f32"
-    size = f.let("math.absf", (x,), from_)
-    fits = f.compare("olt", size, f.constant(2.0**63, from_), from_)
+    least = f.compare("oge", x, f.constant(-(2.0**63), from_), from_)
+    most = f.compare("olt", x, f.constant(2.0**63, from_), from_)
+    fits = f.let("arith.andi", (least, most), "i1")
     safe = f.select(fits, x, f.constant(0, from_), from_)
     whole = f.let("arith.fptosi", (safe,), from_, "i64")
     return whole if to == "i64" else f.let("arith.trunci", (whole,), "i64", to)

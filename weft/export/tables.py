@@ -4,7 +4,6 @@ code_source(code, call, "avx2_0")      # a signature's code for an instruction s
 model_source(calls, isas, weights)     # what all codes share: shapes, names, which code is chosen
 """
 
-import json
 from collections.abc import Iterable, Sequence
 
 from weft.export.code import Code, Isa, buffers_of
@@ -17,11 +16,14 @@ from weft.runtime.spec import Call
 from weft.scalar.resize import sizes_of
 from weft.scalar.sizes import Size
 
+ESCAPED = str.maketrans({c: f"\\{c}" for c in '"\\?'})
+
 
 def text(value: str) -> str:
-    """A string as C has it: JSON's escapes are C's, but for those of other characters."""
-    plain = json.dumps(value, ensure_ascii=False)
-    return "".join(c if ord(c) < 128 else "".join(f"\\{b:03o}" for b in c.encode()) for c in plain)
+    """A string as C has it, of which `renamed` (folder.py) changes nothing."""
+    every = value.translate(ESCAPED).encode()
+    plain = "".join(chr(b) if 32 <= b < 127 else f"\\{b:03o}" for b in every)
+    return '"' + plain.replace("weft", r"\167eft") + '"'
 
 
 def numbers(values: Iterable[int]) -> str:
@@ -68,8 +70,10 @@ def calls_source(codes: Sequence[Code]) -> str:
 # --- what is public
 
 
-def tensor_rows(tensors: Sequence[Tensor], weights: Sequence[int]) -> tuple[list[str], list[int]]:
-    """Rows of weft_tensor, and their extents: where sizes decide they are -1."""
+def tensor_rows(
+    tensors: Sequence[Tensor], weights: Sequence[int], own: str
+) -> tuple[list[str], list[int]]:
+    """Rows of weft_tensor, and their extents, an array `own`: where sizes decide they are -1."""
     rows: list[str] = []
     extents: list[int] = []
     for t in tensors:
@@ -82,7 +86,7 @@ def tensor_rows(tensors: Sequence[Tensor], weights: Sequence[int]) -> tuple[list
         facts = (
             f"{text(t.name)}, {text(str(t.type.dtype.word))}, {t.type.dtype.bytes}, {t.type.rank}"
         )
-        where = f"EXTENTS + {at}, EXTENTS + {at + t.type.rank}"
+        where = f"{own} + {at}, {own} + {at + t.type.rank}"
         shown = text(f"[{', '.join(map(str, t.type.shape))}]")
         of = weights[t.of] if t.memory == "of_weight" else t.of
         memory = f"weft_memory_{t.memory}, {of}, {t.offset}"
@@ -95,9 +99,8 @@ def signature_source(
 ) -> tuple[list[str], str, str]:
     """Tables of a signature, and its rows of weft_declared and of weft_extents_of."""
     tensors = [*call.inputs, *call.outputs]
-    rows, extents = tensor_rows(tensors, weights)
     own = f"weft_extents{number}"
-    rows = [row.replace("EXTENTS", own) for row in rows]
+    rows, extents = tensor_rows(tensors, weights, own)
     sizes = sizes_of(call.captured.graph)
     size_rows = [
         f"{{{text(label)}, {n.op.low}, {n.op.high}, {n.op.divisor}, {call.sizes[n][0]}, "  # type: ignore[attr-defined]

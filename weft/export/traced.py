@@ -170,10 +170,8 @@ def argument_names(source: Source) -> list[tuple[str, Any]]:
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "arg")
     more = (f"{rest}.{i}" for i in range(len(source.args)))
-    trees = dict(zip([*names, *more], source.args, strict=False)) | source.kwargs
-    return [
-        (dotted(name, path), leaf) for name, tree in trees.items() for path, leaf in paths(tree)
-    ]
+    trees = [*zip([*names, *more], source.args, strict=False), *source.kwargs.items()]
+    return [(dotted(name, path), leaf) for name, tree in trees for path, leaf in paths(tree)]
 
 
 def paths(tree: Any) -> list[tuple[Any, Any]]:
@@ -219,6 +217,9 @@ def _bind(call: Traced, source: Source, given: Sequence[Any], own: Sequence[torc
     names = [graph.names[node] for node in graph.inputs]
     for i, t in enumerate(given):
         if id(t) in numbers:
+            if id(t) in known:
+                argument = call.inputs[numbers[id(t)]].name
+                raise CaptureError(f"the argument {argument} is the program's own {known[id(t)]}")
             call.bindings.append(Binding("of_input", numbers[id(t)]))
             continue
         if t.device.type == "meta":
@@ -270,16 +271,22 @@ def _outputs(call: Traced, results: Any, fresh: Sequence[torch.Tensor], every: P
 def _part(call: Traced, name: str, leaf: torch.Tensor, every: Places) -> Tensor:
     """An output that lies in the memory of something else, or is a constant."""
     storage = leaf.untyped_storage()._cdata
-    for base, bound in every:
-        if base.untyped_storage()._cdata != storage:
-            continue
-        if base.dtype != leaf.dtype or sizes_of(call.captured.graph):
-            told = "another dtype" if base.dtype != leaf.dtype else "a shape that sizes decide"
-            raise CaptureError(f"output {name} is a view of other memory with {told}")
+    bases = [(t, bound) for t, bound in every if t.untyped_storage()._cdata == storage]
+    if not bases:
+        call.weights.append((name, leaf.detach()))  # which the program holds, and no graph reads
+        return Tensor(name, type_of(leaf), False, "of_weight", len(call.weights) - 1)
+    if any(t.dtype != leaf.dtype for t, _ in bases) or sizes_of(call.captured.graph):
+        told = "a shape that sizes decide" if sizes_of(call.captured.graph) else "another dtype"
+        raise CaptureError(f"output {name} is a view of other memory with {told}")
+    whole = [row for row in bases if row[0] is leaf]
+    owners = {bound.of if bound.memory == "of_input" else bound.memory for _, bound in bases}
+    if not whole and len(owners) > 1:
+        raise CaptureError(f"output {name} is a view of memory that arguments share")
+    for base, bound in whole or bases:
         at = int(leaf.storage_offset()) - int(base.storage_offset())
-        return Tensor(name, type_of(leaf), False, bound.memory, bound.of, at)
-    call.weights.append((name, leaf.detach()))  # which the program holds, and no graph reads
-    return Tensor(name, type_of(leaf), False, "of_weight", len(call.weights) - 1)
+        if 0 <= at <= type_of(base).span - type_of(leaf).span:
+            return Tensor(name, type_of(leaf), False, bound.memory, bound.of, at)
+    raise CaptureError(f"output {name} is a view of more than the program is given")
 
 
 # --- sizes

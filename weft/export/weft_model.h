@@ -36,7 +36,7 @@ typedef struct {
     int item_bytes, rank;
     const int64_t *shape, *strides; /* in elements; -1 where sizes decide: see weft_shape */
     const char *extents;            /* the shape as text, such as "[s0, 64]" */
-    int written;                    /* an input that a run stores into */
+    int written; /* an input that a run stores into, which no other tensor of the call overlaps */
     weft_memory memory;
     int of; /* the number of that input, output or weight */
     int64_t offset;
@@ -78,8 +78,9 @@ int weft_shape(int signature, const weft_array *inputs, int output, int64_t *sha
                int64_t *strides, char *error, size_t room);
 
 /* Run on so many threads (0: one for each processor). Outputs that lie in memory of their own are
-   written where they say; of the others it sets `data`. 0; 1 for a call that does not fit; 2 for a
-   fault of the program, such as an index out of range, with the line of the torch program. */
+   written where they say, which no other tensor of the call overlaps; of the others it sets `data`.
+   0; 1 for a call that does not fit; 2 for a fault of the program, such as an index out of range,
+   with the line of the torch program. */
 int weft_run(weft_model *model, int signature, const weft_array *inputs, weft_array *outputs,
              int threads, char *error, size_t room);
 

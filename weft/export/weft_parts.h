@@ -6,9 +6,10 @@
 #include "weft_main.h"
 #include "weft_model.h"
 
-/* A tensor of the weights file, with its dtype by the name that safetensors has for it. */
+/* A tensor of the weights file: its dtype by the name that safetensors has for it, its shape in
+   JSON. */
 typedef struct {
-    const char *name, *dtype;
+    const char *name, *dtype, *shape;
     long long bytes;
     int item_bytes;
 } weft_weight;

@@ -83,11 +83,12 @@ static void skip(json *j) {
 
 typedef struct {
     word dtype;
+    json shape;
     unsigned long long begin, end;
 } entry;
 
 static entry tensor(json *j) {
-    entry e = {{"", 0}, 1, 0};
+    entry e = {{"", 0}, {NULL, NULL}, 1, 0};
     expect(j, '{');
     while (j->at && next(j) != '}') {
         word key = string(j);
@@ -101,12 +102,20 @@ static entry tensor(json *j) {
             e.end = number(j);
             expect(j, ']');
         } else {
+            if (is(key, "shape")) e.shape = *j;
             skip(j);
         }
         if (!take(j, ',')) break;
     }
     expect(j, '}');
     return e;
+}
+
+/* Whether two lists of numbers are the same. */
+static int same(json a, const char *text) {
+    json b = {text, text + strlen(text)};
+    while (next(&a) && next(&a) == next(&b) && *a.at != ']') a.at++, b.at++;
+    return next(&a) == ']' && next(&b) == ']';
 }
 
 /* ---- the file */
@@ -126,6 +135,7 @@ static const char *place(weft_map *map, int n, entry e, size_t data) {
     if (!is(e.dtype, w->dtype)) return "has another dtype";
     if (e.end < e.begin || e.end - e.begin != (unsigned long long)w->bytes)
         return "has another size";
+    if (!same(e.shape, w->shape)) return "has another shape";
     if (e.end > map->bytes - data) return "lies behind the end of the file, which is cut short";
     if ((data + e.begin) % (unsigned)w->item_bytes) return "does not lie at a multiple of its items";
     map->at[n] = map->base + data + e.begin;

@@ -44,8 +44,8 @@ class Weight:
     def row(self, text: Callable[[str], str]) -> str:
         """Its row of weft_weights: the name as JSON writes it."""
         name = text(json.dumps(self.name, ensure_ascii=False)[1:-1])
-        dtype = text(DTYPES[self.tensor.dtype])
-        return f"{{{name}, {dtype}, {self.bytes}, {self.tensor.element_size()}}}"
+        dtype, shape = text(DTYPES[self.tensor.dtype]), text(json.dumps([*self.memory.shape]))
+        return f"{{{name}, {dtype}, {shape}, {self.bytes}, {self.tensor.element_size()}}}"
 
 
 def merged(
