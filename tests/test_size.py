@@ -39,9 +39,9 @@ COMPILER_LINES = 24_900  # 17,200 before what training asks for: 100 rows, segme
 SEARCH_LINES = 2_630  # 1,200 until it had a benchmark, deltas, splits, functions, enlarge, memory
 GRADIENT_LINES = 1_040  # 1,000 without values of a scatter that are the last, or left out
 TRAIN_LINES = 650
-ROADS_LINES = {"onnx": 3_500, "jax": 1_400, "export": 1_700}  # of folders that nothing imports
+ROADS_LINES = {"onnx": 3_500, "jax": 1_500, "export": 1_700}  # of folders that nothing imports
 EXPLAIN_LINES = 700  # of weft/explain, which decides nothing: it counts, tells and shows
-ALL_LINES = 34_850
+ALL_LINES = 35_000
 FILE_LINES = 400
 FUNCTION_LINES = 50
 
