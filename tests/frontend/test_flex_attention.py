@@ -118,13 +118,13 @@ def test_documents_read_their_own_keys() -> None:
 
 
 def test_later_sizes() -> None:
-    def fn(q: Tensor) -> Any:
-        return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + (i - j))
+    def fn(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + (i - j))
 
     f = weft.compile(fn, fallback="error")
     for n in (8, 9, 10, 33):
-        q = torch.randn(1, 2, n, 16)
-        torch.testing.assert_close(f(q), fn(q))
+        given = [torch.randn(1, 2, n, 16) for _ in range(3)]
+        torch.testing.assert_close(f(*given), fn(*given))
 
 
 @pytest.mark.parametrize("op", [op for op in hop_db if op.name == "flex_attention_backward"],
