@@ -7,8 +7,8 @@ JOBS   ?= 2
 BIN   := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test corpus conformance judges lint typecheck bench bench-search bench-train docs setup \
-    opencl browser mlir clean
+.PHONY: demo test corpus conformance judges lint typecheck bench bench-search bench-train docs site \
+    wheel setup opencl browser mlir clean
 
 demo: $(READY)
 	@$(BIN)/python -m bench.demo
@@ -51,7 +51,26 @@ typecheck: $(READY)
 	@$(BIN)/pyright
 
 docs: $(READY)
-	@$(BIN)/python -m pytest -q tests/test_docs.py tests/sim/test_page.py --update-golden
+	@$(BIN)/python -m pytest -q tests/test_docs.py --update-golden
+
+# The pages of docs/ and the references that docs/reference.py writes, as build/site/index.html.
+site: $(READY)
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/site-cache docs build/site
+
+# The wheel, as an index would have it, in an environment that has nothing else; a program there
+# needs each kind of file that is not Python: headers, C, the page, tables of workloads.
+WHEEL := build/wheel
+wheel: $(READY)
+	@echo "wheel 1/3: built and checked in dist"
+	@rm -rf build/lib build/bdist.* $(WHEEL) dist
+	@$(BIN)/python -m pip wheel -qq --no-deps -w dist .
+	@$(BIN)/twine check --strict dist/*.whl
+	@echo "wheel 2/3: installed in $(WHEEL), with $(TORCH)"
+	@$(PYTHON) -m venv $(WHEEL)
+	@$(WHEEL)/bin/pip install -qq --disable-pip-version-check "$(TORCH)"
+	@$(WHEEL)/bin/pip install -qq --disable-pip-version-check dist/*.whl
+	@echo "wheel 3/3: used there"
+	@cd $(WHEEL) && sh "$(CURDIR)/tests/wheel.sh"
 
 setup: $(READY) opencl browser mlir
 
@@ -99,4 +118,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf .venv build .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv build dist docs/reference .pytest_cache .ruff_cache .hypothesis *.egg-info
