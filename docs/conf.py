@@ -19,6 +19,7 @@ extensions = ["myst_parser"]
 html_theme = "furo"
 html_title = "weft"
 html_copy_source = False
+html_static_path, html_css_files = ["site"], ["wide.css"]
 exclude_patterns = ["_build"]
 suppress_warnings = ["misc.highlighting_failure"]  # parts of programs, as of C, need not parse
 myst_heading_anchors = 3  # TUNING.md#a-schedule-by-moves, as on other sites that show Markdown

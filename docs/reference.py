@@ -185,7 +185,8 @@ def body_of(function: Any) -> str:
     if id(function) in named or function.__name__ != "<lambda>":
         return named.get(id(function), function.__qualname__.partition(".<locals>")[0])
     line, path = function.__code__.co_firstlineno, function.__code__.co_filename
-    return next(ast.unparse(node.body) for node in lambdas(path) if node.lineno == line)
+    (found,) = (node for node in lambdas(path) if node.lineno == line)
+    return ast.unparse(found.body)
 
 
 def term(form: object) -> str:
@@ -211,11 +212,25 @@ def rule_row(rule: Rule) -> tuple[str, str, str, str, str]:
     return code(rule.name), code(term(rule.pattern)), becomes, when, rule.soundness
 
 
+def conditions(rules: Iterable[Rule]) -> str:
+    """The statements that name conditions of rules."""
+    named = {body_of(rule.when): rule.when for rule in rules if rule.when is not None}
+    shown: list[str] = []
+    for path in sorted({when.__code__.co_filename for when in named.values()}):
+        for node in ast.parse(Path(path).read_text()).body:
+            names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+            given = {n.id for n in names if isinstance(n.ctx, ast.Store)}
+            if isinstance(node, ast.Assign) and given & named.keys():
+                shown.append(ast.unparse(node))
+    return "Conditions:\n\n```\n" + "\n".join(shown) + "\n```\n\n"
+
+
 def rules_page() -> str:
     """The rules of the tensor level, in the order in which they are tried."""
     head = ("rule", "a node like this", "becomes", "where", "soundness")
-    told = paragraphs(tensor_rules.__doc__) + paragraphs(Rule.__doc__)
-    return f"# Rules of tensors\n\n{told}" + table(head, map(rule_row, tensor_rules.RULES.rules))
+    rules = tensor_rules.RULES.rules
+    told = paragraphs(tensor_rules.__doc__) + paragraphs(Rule.__doc__) + conditions(rules)
+    return f"# Rules of tensors\n\n{told}" + table(head, map(rule_row, rules))
 
 
 # ---- passes and moves
