@@ -13,6 +13,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tests.pages import ROOT
 from weft.core.node import OPS
 from weft.levels import GPU_THREADS
@@ -28,6 +30,8 @@ BROKEN = """# A page that no other one leads to
 
 
 def test_the_site_has_no_warning_but_of_broken_links(tmp_path: Path) -> None:
+    pytest.importorskip("myst_parser")
+    pytest.importorskip("furo")
     docs, html = tmp_path / "docs", tmp_path / "html"
     shutil.copytree(ROOT / "docs", docs, ignore=shutil.ignore_patterns("reference"))
     for name in ("README.md", "CHANGELOG.md"):
