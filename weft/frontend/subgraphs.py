@@ -2,8 +2,9 @@
 
 flex_attention calls its score_mod and mask_mod for every score of (batch, head, query, key). Here
 torch.vmap maps them over these axes, and what they compute becomes part of the graph around them;
-where that is a mask, blocks of keys that it rules out are skipped. A block mask says again which
-blocks mask_mod leaves, so it is not read.
+where that is a mask, blocks of keys that it rules out are skipped. Of a block mask the first and
+the last block of each row are read: keys before and behind them are skipped, too, where mask_mod
+does not tell so by itself, as of documents.
 """
 
 # pyright: reportPrivateUsage=false
