@@ -24,7 +24,7 @@ import torch
 from onnx import ModelProto, TensorProto, numpy_helper
 
 import weft
-from bench.train import in_turns
+from bench.train import in_turns, mean_ms
 from weft.cli.bench_worker import first_line
 from weft.cli.output import milliseconds, show, table, write_json
 from weft.cli.suite_text import machine
@@ -34,7 +34,7 @@ LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 PEERS, OURS = ("onnxruntime", "eager", "inductor"), ("weft", "weft-frozen")
 BACKENDS = PEERS + OURS
 ROLE, THREADS = "WEFT_ONNX_BACKEND", "WEFT_ONNX_THREADS"
-SECONDS, EVEN = 0.4, 1e-3
+EVEN = 1e-3
 
 
 def networks() -> dict[str, Path]:
@@ -123,11 +123,7 @@ class Session:
         return {"seconds": seconds}
 
     def round(self) -> dict[str, float]:
-        count, start = 0, self.clock()
-        while not count or self.clock() - start < SECONDS:
-            self.call()
-            count += 1
-        return {"ms": 1e3 * (self.clock() - start) / count}
+        return {"ms": mean_ms(self.call, self.clock)}
 
 
 # --- what is measured -----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import weft
-from bench.train import SECONDS, in_turns
+from bench.train import in_turns, mean_ms
 from weft.cli.bench_worker import first_line
 from weft.cli.output import milliseconds, show, table, write_json
 from weft.cli.suite_text import machine
@@ -60,11 +60,7 @@ class Session:
         return {"sum": sum(p.double().sum().item() for p in params), "kernels": kernels}
 
     def round(self) -> dict[str, float]:
-        count, start = 0, time.process_time()
-        while not count or time.process_time() - start < SECONDS:
-            self.step()
-            count += 1
-        return {"ms": 1e3 * (time.process_time() - start) / count}
+        return {"ms": mean_ms(self.step, time.process_time)}
 
 
 def measured(children: dict[str, Child], name: str) -> dict[str, Any]:

@@ -121,11 +121,16 @@ class Session:
         return {"losses": losses, "seconds": seconds, "kept": kept_bytes(self.step)}
 
     def round(self) -> dict[str, float]:
-        count, start = 0, time.perf_counter()
-        while not count or time.perf_counter() - start < SECONDS:
-            self.step()
-            count += 1
-        return {"ms": 1e3 * (time.perf_counter() - start) / count}
+        return {"ms": mean_ms(self.step)}
+
+
+def mean_ms(call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Of a call, over SECONDS of them."""
+    count, start = 0, clock()
+    while not count or clock() - start < SECONDS:
+        call()
+        count += 1
+    return 1e3 * (clock() - start) / count
 
 
 # --- what is measured -----------------------------------------------------------------------------

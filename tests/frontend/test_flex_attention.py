@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch._higher_order_ops.flex_attention import flex_attention as flex_operator
+from torch._subclasses import FakeTensorMode
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.testing._internal.hop_db import hop_db
 
 import weft
+from weft.frontend.subgraphs import in_blocks
 
 Tensor = torch.Tensor
 SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
@@ -103,6 +105,15 @@ def test_blocks_that_are_listed(name: str, size: int) -> None:
     given = [torch.randn(1, 2, 390, 32, dtype=torch.float32) for _ in range(3)]
     f = weft.compile(fn, fallback="error")
     torch.testing.assert_close(f(*given), fn(*given), rtol=1e-4, atol=1e-5)
+
+
+def test_blocks_are_listed_where_the_mask_is() -> None:
+    """Traced of tensors of a GPU, nothing is made on a CPU."""
+    with FakeTensorMode():
+        count = torch.empty(1, 1, 4, dtype=torch.int32, device="cuda")
+        listed = torch.empty(1, 1, 4, 4, dtype=torch.int32, device="cuda")
+        found = in_blocks((64, 64, *(count, listed) * 2, *[None] * 8, 16, 16, None), 64, 64)
+    assert found.device.type == "cuda" and found.shape == (1, 1, 64, 64)
 
 
 def test_documents_read_their_own_keys() -> None:

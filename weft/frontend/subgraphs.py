@@ -50,7 +50,7 @@ def attention(
     given = q, k, v, score_mod, tuple(block_mask), scale, dict(options), *buffers
     scores = _math_attention_inner(*given)[1]
     if block_mask[3].shape[-1] > 1:
-        scores = torch.where(_in_blocks(block_mask, *scores.shape[2:]), scores, -math.inf)
+        scores = torch.where(in_blocks(block_mask, *scores.shape[2:]), scores, -math.inf)
     top = scores.amax(-1, keepdim=True)
     weights = torch.exp(scores - torch.where(top == -math.inf, 0, top))
     sums = weights.sum(-1, keepdim=True)
@@ -62,21 +62,22 @@ def attention(
     return out, *(t.squeeze(-1) / math.log(2) for t in (logarithm, top))
 
 
-def _in_blocks(block_mask: Sequence[Any], rows: int, columns: int) -> torch.Tensor:
+def in_blocks(block_mask: Sequence[Any], rows: int, columns: int) -> torch.Tensor:
     """[B or 1, H or 1, M, N]: the keys from the first block of a query to the last one."""
     partial, whole, (height, width) = block_mask[2:4], block_mask[4:6], block_mask[-3:-1]
     found = [_ends(*part) for part in (partial, whole) if part[0] is not None]
     first, last = (
         reduce(least, ends) for least, ends in zip(MERGED, zip(*found, strict=True), strict=True)
     )
-    own, n = torch.arange(rows) // height, torch.arange(columns)
+    own = torch.arange(rows, device=first.device) // height
+    n = torch.arange(columns, device=first.device)
     first, last = (t.long().index_select(-1, own).unsqueeze(-1) for t in (first, last))
     return (n >= first * width) & (n < last * width + width)
 
 
 def _ends(count: torch.Tensor, indices: torch.Tensor) -> Tensors:
     """The first and the last block of those that each row of blocks lists."""
-    number = torch.arange(indices.shape[-1])
+    number = torch.arange(indices.shape[-1], device=indices.device)
     listed = number < count.unsqueeze(-1)
     first = torch.where(listed, indices, len(number)).amin(-1)
     return first, torch.where(listed, indices, -1).amax(-1)

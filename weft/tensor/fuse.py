@@ -204,12 +204,13 @@ def partition(
 
 def store_initially(groups: Groups, fuse: str) -> None:
     """Store each tensor in a kernel of its own, unless `_starts_stored` leaves it inlined."""
-    users = groups.graph.users()
+    users, made = groups.graph.users(), generated(groups.order)
     inlined: dict[Node, float] = {}  # weight that inlining a node adds to its reader's kernel
     for node in groups.order:
         inlined[node] = weight(node) + sum(inlined[a] for a in dict.fromkeys(node.args))
         long = inlined[node] > groups.target.kernel_instructions / 2
-        starts = fuse != "all" and _starts_stored(node, users[node], fuse, long)
+        starts = fuse != "all" and (long or node not in made)
+        starts = starts and _starts_stored(node, users[node], fuse, long)
         if node in groups.forced or starts:
             groups.stored.add(node)
         if node in groups.stored or node in groups.inputs:
@@ -227,7 +228,7 @@ def _starts_stored(node: Node, users: list[Node], fuse: str, long: bool) -> bool
         return True
     if not isinstance(node.op, ops.Map | ops.Reduce | ops.Gather):
         return False
-    if _is_contraction(node, users) or _is_generated(node) or _is_widened(node):
+    if _is_contraction(node, users) or _is_widened(node):
         return False
     if not node.type.rank:
         return long
@@ -253,20 +254,20 @@ def _is_widened(node: Node) -> bool:
     return widens and node.args[0].type.dtype is i32
 
 
-def _is_generated(node: Node) -> bool:
-    """Whether a map reads coordinates and scalars alone: a buffer would save no loads.
+def generated(nodes: Iterable[Node]) -> set[Node]:
+    """Maps that read coordinates and scalars alone: a buffer would save no loads.
 
-    Or it is a mask of these and of tables: as a buffer it would hide which columns it rules out.
+    And masks of these, of tables and of each other: a buffer would hide which columns they rule
+    out. The nodes are in order: arguments before users.
     """
-    if not isinstance(node.op, ops.Map):
-        return False
-    rest = [s for s in ops.sources(node) if not isinstance(s.op, ops.Index | ops.Scalar)]
-    size = hint(node.type.size) // TABLE if node.type.dtype is boolean else 0
-    return all(hint(s.type.size) <= size or _is_mask(s) for s in rest)
-
-
-def _is_mask(node: Node) -> bool:
-    return node.type.dtype is boolean and _is_generated(node)
+    found = set[Node]()
+    for node in (n for n in nodes if isinstance(n.op, ops.Map)):
+        rest = [s for s in ops.sources(node) if not isinstance(s.op, ops.Index | ops.Scalar)]
+        size = hint(node.type.size) // TABLE if node.type.dtype is boolean else 0
+        masks = {s for s in rest if s in found and s.type.dtype is boolean}
+        if all(s in masks or hint(s.type.size) <= size for s in rest):
+            found.add(node)
+    return found
 
 
 # ---- inlining
