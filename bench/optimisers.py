@@ -52,7 +52,7 @@ class Session:
         if self.backend == "inductor":
             step = torch.compile(made.step)
         elif self.backend == "weft":
-            step = weft.compile(lambda: made.step())
+            step = weft.compile(made.step)
         for _ in range(3):
             step()
         self.step = step

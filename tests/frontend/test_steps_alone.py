@@ -55,6 +55,42 @@ def test_a_step_alone_writes_in_place(name: str, dtype: torch.dtype, turned: boo
         assert not step.reasons and not weft.report(step).externs
 
 
+def step_of(opt: torch.optim.Optimizer) -> Callable[[], Any]:
+    return opt.step
+
+
+def named_before(opt: torch.optim.Optimizer) -> Callable[[], Any]:
+    step = opt.step
+    return lambda: step()
+
+
+def scheduled(opt: torch.optim.Optimizer) -> Callable[[], Any]:
+    torch.optim.lr_scheduler.StepLR(opt, 2)
+    return opt.step
+
+
+def hooked(opt: torch.optim.Optimizer) -> Callable[[], Any]:
+    opt.register_step_pre_hook(lambda *_: opt.param_groups[0].update(lr=0.02))
+    return opt.step
+
+
+@pytest.mark.parametrize(
+    "make, whole", [(step_of, 1), (named_before, 1), (scheduled, 1), (hooked, 0)]
+)
+def test_a_bound_step(make: Callable[[torch.optim.Optimizer], Any], whole: int) -> None:
+    """The method itself, not a function that calls it: one program as well, but for hooks."""
+    runs: list[Any] = []
+    for how in (lambda f: f, weft.compile):
+        leaves = parameters(torch.float32, False)
+        opt = torch.optim.AdamW(leaves, lr=0.01)
+        step: Any = how(make(opt))
+        for _ in range(4):
+            step()
+        runs.append(leaves)
+    torch.testing.assert_close(runs[1], runs[0], rtol=1e-5, atol=1e-5)
+    assert not whole or (not step.reasons and len(step.programs) <= 2)
+
+
 def halved(s: list[Tensor]) -> Callable[[], Any]:
     def call() -> None:
         with torch.no_grad():

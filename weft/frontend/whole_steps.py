@@ -21,22 +21,24 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
+from types import MethodType
 from typing import Any, NoReturn
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 import torch
 from torch._dynamo import config
 from torch._dynamo.eval_frame import innermost_fn
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.guards import GuardBuilder, install_guard
-from torch._dynamo.source import AttrSource
+from torch._dynamo.source import AttrSource, GetItemSource, WeakRefCallSource
 from torch._dynamo.variables import builder
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.ctx_manager import GradModeVariable
-from torch._dynamo.variables.functions import UserFunctionVariable
+from torch._dynamo.variables.functions import SkipFunctionVariable, UserFunctionVariable
 from torch._dynamo.variables.misc import GetAttrVariable
 from torch._dynamo.variables.optimizer import OptimizerVariable
 from torch._dynamo.variables.tensor import TensorVariable
+from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 from torch.optim import optimizer  # pyright: ignore[reportAttributeAccessIssue]
 
 from weft.frontend.specialise import PREPARING
@@ -122,6 +124,33 @@ def _call_method(self: OptimizerVariable, tx: Any, name: str, args: Any, kwargs:
     return result
 
 
+def _call_object(self: UserDefinedObjectVariable, tx: Any, args: Any, kwargs: Any) -> Any:
+    """A bound method, `step = opt.step`, is called as the method of that name is."""
+    bound: Any = self.value
+    opt = getattr(bound, "__self__", None) if type(bound) is MethodType else None
+    if self.source is None or not isinstance(opt, torch.optim.Optimizer):
+        return _plain_object(self, tx, args, kwargs)
+    if bound.__func__ is not getattr(type(opt), bound.__name__, None):
+        return _plain_object(self, tx, args, kwargs)
+    install_guard(AttrSource(self.source, "__func__").make_guard(GuardBuilder.CLOSURE_MATCH))
+    owner = VariableTracker.build(tx, opt, AttrSource(self.source, "__self__"))
+    return owner.call_method(tx, bound.__name__, args, kwargs)
+
+
+def _call_skipped(self: SkipFunctionVariable, tx: Any, args: Any, kwargs: Any) -> Any:
+    """What a scheduler puts in a step's place calls the step of the optimiser it refers to."""
+    cells: Any = getattr(self.value, "__closure__", None) or ()
+    refers = [i for i, cell in enumerate(cells) if isinstance(cell.cell_contents, ref)]
+    ours = hasattr(self.value, "_wrapped_by_lr_sched") and len(refers) == 1
+    if self.source is None or not ours:
+        return _plain_skipped(self, tx, args, kwargs)
+    install_guard(self.source.make_guard(GuardBuilder.CLOSURE_MATCH))
+    cell = GetItemSource(AttrSource(self.source, "__closure__"), refers[0])
+    source = WeakRefCallSource(AttrSource(cell, "cell_contents"))
+    owner = VariableTracker.build(tx, cells[refers[0]].cell_contents(), source)
+    return owner.call_method(tx, "step", args, kwargs)
+
+
 def begins(opt: torch.optim.Optimizer) -> bool:
     """Whether a step is the optimiser's first, which runs in eager: so once for each."""
     if opt.state or opt in _begun or PREPARING.get():
@@ -202,8 +231,12 @@ def _static(tensor: Any) -> str | None:
 
 
 _plain_getattr, _plain_call = OptimizerVariable.var_getattr, OptimizerVariable.call_method
+_plain_object = UserDefinedObjectVariable.call_function
+_plain_skipped = SkipFunctionVariable.call_function
 _plain_backward, _plain_static = TensorVariable.method_backward, builder.get_static_address_type
 OptimizerVariable.var_getattr = _var_getattr
 OptimizerVariable.call_method = _call_method
+UserDefinedObjectVariable.call_function = _call_object
+SkipFunctionVariable.call_function = _call_skipped
 TensorVariable.method_backward = _backward
 builder.get_static_address_type = _static
