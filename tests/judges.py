@@ -63,6 +63,7 @@ JUDGES = (
     _onnx("Real", "networks"),
     _onnx("Node", "every tenth node test", "", COMPILED + " --every 10"),
     _onnx("Real", "networks", "", COMPILED),
+    Judge("NNSmith's random models of ONNX, through weft.compile", "nnsmith"),
     Judge("JAX's harness of primitives, f32, i32 and bool", "jax"),
     Judge("MLIR's and LLVM's tools on tests/agree", "mlir"),
     Judge("exported C on tests/agree, bit for bit", "export", r"(?P<right>\d+) same"),
