@@ -25,7 +25,7 @@ bench-train: $(READY)
 test: lint typecheck opencl browser mlir
 	@echo "pytest, $(JOBS) processes"
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder \
-	    --durations=10
+	    --durations=10 --junitxml=build/tests.xml
 
 corpus: $(READY)
 	@$(BIN)/python -W ignore -m tests.gpu.corpus --jobs $(JOBS)
