@@ -25,6 +25,8 @@ class Machine:
     atomics: tuple[tuple[str, str], ...] = ()  # how threads combine values in memory, of dtypes
     launch_us: float = 0.5  # one more kernel in a program
     fork_us: float = 2.0  # one more parallel region
+    collective_us: float = 300.0  # one more collective: gloo between processes of one machine
+    network_bytes_per_ns: float = 0.3  # a collective's data, as gloo moves it there
     kernel_instructions: float = 512.0  # most of an iteration, in vectors: more miss the caches
     kernel_buffers: int = 64  # most buffers of a kernel: with more, bandwidth drops
     operands: int | None = None  # most that a launch takes; None: no limit

@@ -22,6 +22,7 @@ CPU_PROGRAM = scheduled(
     "programs.pack_constants",
     "programs.merge_rows",
     "programs.join_launches",  # of the kernels that are left
+    "programs.place_collectives",
 )
 GPU_PROGRAM = scheduled(
     "programs.narrow_buffers",
@@ -29,6 +30,7 @@ GPU_PROGRAM = scheduled(
     "programs.split_matmul_k",
     "programs.split_scans",
     "programs.join_launches",  # of the kernels that are left
+    "programs.place_collectives",
 )
 MERGES = ("merge_rows", "chunk_reduce")  # which fuse="none" and fuse="all" leave out
 PRECISE = ("block_sums", "widen_folds")  # they decide digits, so no choice leaves them out
