@@ -140,9 +140,8 @@ class Tracer(TorchDispatchMode):
         chain = schema.chain_of(op)
         results = tuple(type_of(t) if isinstance(t, torch.Tensor) else NOTHING for t in flat)
         arguments, nodes = encode_call(args, kwargs)
-        before = self.last.get(chain)
-        if before is not None and before not in nodes:
-            nodes = (*nodes, before)
+        last = self.last.get(chain)
+        nodes = nodes if last is None or last in nodes else (*nodes, last)
         whole = make(Aten(str(op), arguments, results), *nodes)
         if self.location:
             self.origin.setdefault(whole, self.location)

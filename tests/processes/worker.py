@@ -1,0 +1,140 @@
+"""What test_processes.py runs under torchrun: `worker.py FOLDER CHECK...`, a report each to FOLDER.
+
+A report is {check: error or ""}, of this process. A check that fails in one process may leave
+others in a collective: the group's timeout ends them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
+
+import weft
+from tests.processes.graphs import COLUMNS, ROWS, random_program
+from tests.processes.programs import ALIKE, PROGRAMS, WIDTH
+
+DOORS: dict[str, Callable[[Any], Any]] = {
+    "eager": lambda f: f,
+    "backend": lambda f: torch.compile(f, backend="weft"),
+    "compile": weft.compile,
+}
+LATE = 0.5  # seconds that one process comes late, while the other goes on
+
+
+def local(tensor: Any) -> Any:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def results(name: str, door: str, mesh: DeviceMesh) -> list[torch.Tensor | None]:
+    """Results of two calls, and the gradients of both together."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    f, parameters = PROGRAMS[name](DOORS[door], mesh)
+    torch.manual_seed(1 if name in ALIKE else 1 + dist.get_rank())
+    x = torch.randn(2, 4, WIDTH, requires_grad=True)
+    found: list[torch.Tensor | None] = []
+    for _ in range(2):
+        y = local(f(x))
+        y.square().sum().backward()
+        found.append(y.detach())
+    return [*found, x.grad, *(local(p.grad) for p in parameters)]
+
+
+def close(ours: Any, eager: Any) -> None:
+    """None where eager has none; else the error in all is that of sums in another order."""
+    assert len(ours) == len(eager)
+    for a, b in zip(ours, eager, strict=True):
+        assert (a is None) == (b is None)
+        if b is not None:
+            assert (a.shape, a.dtype, a.stride()) == (b.shape, b.dtype, b.stride())
+            error = (a - b).norm() / b.norm().clamp(min=1e-3)
+            assert error <= 5e-6, f"relative error {error}"
+
+
+def check_program(name: str, door: str, mesh: DeviceMesh) -> None:
+    close(results(name, door, mesh), results(name, "eager", mesh))
+
+
+def check_graphs(count: str, start: str, mesh: DeviceMesh) -> None:
+    """Random programs, equal to eager's in all processes."""
+    torch.manual_seed(dist.get_rank())
+    x = torch.randn(ROWS, COLUMNS)
+    for seed in range(int(start), int(start) + int(count)):
+        program = random_program(seed, dist.get_rank())
+        torch._dynamo.reset()
+        f = weft.compile(program)
+        for given in (x, x.sin()):
+            close(f(given), program(given))
+
+
+def check_late(mesh: DeviceMesh) -> None:
+    """What a collective reads is left alone while another process is yet to take part."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = collectives.all_to_all_single(x.sin(), None, None, dist.group.WORLD)
+        return y * 2, x.cumsum(0).cumsum(1).cumsum(0)
+
+    x, f = torch.randn(1024, 2048), weft.compile(program)
+    eager, _ = program(x), f(x)
+    dist.barrier()
+    if dist.get_rank() == 1:
+        time.sleep(LATE)
+    close(f(x), eager)
+    steps = [line for line in f.ir("loop").splitlines() if line.startswith(("kernel", "call"))]
+    kinds = ["wait" if ".wait_tensor." in s else s.split(" ")[0] for s in steps]
+    assert kinds == ["kernel", "call", "kernel", "kernel", "kernel", "wait", "kernel"], kinds
+
+
+def check_unread(mesh: DeviceMesh) -> None:
+    """All take part in a collective, whoever reads what it gives."""
+    rank = dist.get_rank()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        first = collectives.all_reduce(x * 2, "sum", dist.group.WORLD)
+        second = collectives.all_gather_tensor(x + rank, 0, dist.group.WORLD)
+        return (first, x, second)[rank if rank < 2 else 0] * 3
+
+    x = torch.randn(3, 5) + rank
+    close([weft.compile(program)(x)], [program(x)])
+
+
+CHECKS: dict[str, Callable[..., None]] = {
+    "program": check_program,
+    "graphs": check_graphs,
+    "late": check_late,
+    "unread": check_unread,
+}
+
+
+def main(folder: str, *checks: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    report: dict[str, Any] = {}
+    for check in checks:
+        kind, *given = check.split(":")
+        start = time.perf_counter()
+        try:
+            CHECKS[kind](*given, mesh)
+            report[check] = ""
+        except Exception:
+            report[check] = traceback.format_exc()
+        print(f"{check}: {time.perf_counter() - start:.1f} s", flush=True)
+    Path(folder, f"{dist.get_rank()}.json").write_text(json.dumps(report))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
