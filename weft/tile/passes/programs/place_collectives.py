@@ -115,12 +115,13 @@ class _Placing:
                 self.done[i] = None
         return (self.steps[i] for i in self.done)
 
-    def _urgency(self, i: int) -> tuple[bool, bool, int, int]:
+    def _urgency(self, i: int) -> tuple[bool, int, int, int]:
         step = self.steps[i]
         full = is_start(step) and 0 < self.flying > IN_FLIGHT - _bytes(step.outputs)
         due = (self._arrives(self.steps[w]) for w in self.waits[i] if w not in self.done)
         stalls = any(at > self.now for at in due)
-        return stalls or full, full or not is_start(step), self.leads[i], i
+        kind = 2 if full else 0 if is_start(step) else 1
+        return stalls or full, kind, self.leads[i], i
 
     def _arrives(self, wait: Step) -> float:
         return self.arrival.get(wait.inputs[0].name, (0.0, 0))[0]
