@@ -35,6 +35,10 @@ class Machine:
     tiled: tuple[str, ...] = ()  # products that ATen computes of bf16 in tiles, for which no C is
     pairs: bool = False  # one instruction multiplies and adds pairs of bf16
 
+    def transfer_us(self, size: int) -> float:
+        """Microseconds of a collective that moves so many bytes."""
+        return self.collective_us + size / self.network_bytes_per_ns / 1e3
+
     def lanes(self, element_bytes: int) -> int:
         return max(1, self.vector_bytes // element_bytes)
 

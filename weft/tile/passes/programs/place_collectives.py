@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from weft.scalar.collectives import is_start, is_wait
+from weft.scalar.collectives import is_start, is_wait, read_by
 from weft.scalar.nest import Block, Buffer, Call, Program, Rows, Step
 from weft.scalar.repeat import Repeat
 from weft.scalar.sizes import hint
@@ -143,8 +143,7 @@ class _Placing:
             self.now += self._time(step)
 
     def _transfer(self, step: Step) -> float:
-        size = max(_bytes(step.inputs), _bytes(step.outputs))
-        return self.target.collective_us + size / self.target.network_bytes_per_ns / 1e3
+        return self.target.transfer_us(max(_bytes(read_by(step)), _bytes(step.outputs)))
 
     def _time(self, step: Step) -> float:
         """Microseconds of kernels; of library calls nothing is known."""
