@@ -1,11 +1,15 @@
 """Random programs of collectives, the same in all processes but for what each returns.
 
 f = random_program(7, rank=0)       # f(x) of an x: f32[4,8]
+python -m tests.processes.graphs 100       # so many on two processes, each as in eager
 """
 
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 
 import torch
@@ -76,3 +80,11 @@ def random_program(seed: int, rank: int) -> Callable[[torch.Tensor], tuple[torch
         return tuple(values[k] + 0 for k in kept)
 
     return program
+
+
+if __name__ == "__main__":
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    with tempfile.TemporaryDirectory() as folder:
+        checks = f"graphs:{sys.argv[1]}:0"
+        worker = ["-m", "tests.processes.worker", folder, checks]
+        sys.exit(subprocess.run([*torchrun, *worker], timeout=1800).returncode)

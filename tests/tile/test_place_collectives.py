@@ -1,4 +1,4 @@
-"""Where collectives and waits stand: in text, as the verifier has it, and in what memory is free."""
+"""Where collectives and waits stand: in text, by the verifier, and in what memory is free."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def kernel(made: str, *read: str) -> str:
 
 def collective(made: str, read: str) -> str:
     arguments = """('{"args":[{"tensor":0},"sum","0"],"kwargs":{}}')"""
-    return f"call _c10d_functional.all_reduce.default{arguments} ({read}: {SHAPE}) -> {made}: {SHAPE}\n"
+    target = f"call _c10d_functional.all_reduce.default{arguments}"
+    return f"{target} ({read}: {SHAPE}) -> {made}: {SHAPE}\n"
 
 
 def wait(made: str, read: str) -> str:
