@@ -110,11 +110,32 @@ def check_unread(mesh: DeviceMesh) -> None:
     close([weft.compile(program)(x)], [program(x)])
 
 
+def check_joined(mesh: DeviceMesh) -> None:
+    """Small sums, means and maxima of several dtypes and shapes, in few calls."""
+
+    def program(given: list[torch.Tensor]) -> list[torch.Tensor]:
+        found: list[torch.Tensor] = []
+        for how in ("sum", "avg", "max"):
+            own = given if how != "avg" else given[:2]
+            found += [collectives.all_reduce(x * 2, how, dist.group.WORLD) + 1 for x in own]
+        return found
+
+    floats = [torch.randn(3, 5), torch.randn(7).T, torch.randn(4, 2).T]
+    given = [*floats, torch.arange(6) + dist.get_rank(), torch.randn(2, dtype=torch.float64)]
+    f = weft.compile(program, passes="+join_collectives")
+    for _ in range(2):
+        ours, eager = f(given), program(given)
+        close([y.double() for y in ours], [y.double() for y in eager])
+    calls = [line for line in f.ir("loop").splitlines() if line.startswith("call")]
+    assert sum(".wait_tensor." not in line for line in calls) == 7, calls
+
+
 CHECKS: dict[str, Callable[..., None]] = {
     "program": check_program,
     "graphs": check_graphs,
     "late": check_late,
     "unread": check_unread,
+    "joined": check_joined,
 }
 
 

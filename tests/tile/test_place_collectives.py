@@ -14,11 +14,11 @@ from weft.link.program import Emitted, make_spec
 from weft.loop.verify import verify
 from weft.runtime.layout import lay_out
 from weft.runtime.spec import Extern
-from weft.scalar.collectives import awaited, is_start, is_wait
+from weft.scalar.collectives import awaited, dependencies, is_start, is_wait
 from weft.scalar.nest import Call, Program
 from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program
-from weft.tile.passes.programs.place_collectives import dependencies, place_collectives
+from weft.tile.passes.programs.place_collectives import place_collectives
 from weft.tile.price.hints import price_for
 
 AVX2 = CPUS["avx2"]
@@ -49,9 +49,9 @@ def wait(made: str, read: str) -> str:
     return f"{target} ({read}: {SHAPE}) -> {made}: {SHAPE}\n"
 
 
-def program(*steps: str, outputs: str = "y") -> Program:
+def program(*steps: str, size: int = 64) -> Program:
     parsed: Any = parse_program(
-        "\n".join(("program loop test", INPUT, "", *steps, f"output {outputs}", ""))
+        "\n".join(("program loop test", INPUT.replace("64", str(size)), "", *steps, "output y", ""))
     )
     return parsed
 

@@ -15,6 +15,11 @@ NAMESPACES = {
     "symm_mem": False,
 }
 
+# Collectives of one tensor, and those of a list of them that do the same in one go.
+COALESCED = {
+    "_c10d_functional.all_reduce.default": "_c10d_functional.all_reduce_coalesced.default",
+}
+
 
 def is_ordered(target: str) -> bool:
     """Whether all processes have to call the operator in one order: each collective, no wait."""

@@ -15,10 +15,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from weft.scalar.collectives import is_start, is_wait, read_by
-from weft.scalar.nest import Block, Buffer, Call, Program, Rows, Step
-from weft.scalar.repeat import Repeat
-from weft.scalar.sizes import hint
+from weft.scalar.collectives import (
+    bytes_of,
+    dependencies,
+    is_start,
+    is_wait,
+    read_by,
+    time_of,
+)
+from weft.scalar.nest import Block, Program, Step
 from weft.targets.machine import Machine
 
 IN_FLIGHT = 256 << 20  # bytes
@@ -31,42 +36,6 @@ def place_collectives(program: Program, target: Machine, price: Price) -> Progra
     if not any(map(is_start, program.steps)):
         return program
     return replace(program, steps=tuple(_Placing(program.steps, target, price).order()))
-
-
-def dependencies(steps: Sequence[Step]) -> list[set[int]]:
-    """Of each step, those that have to run before it, as numbers: all that it touches was touched.
-
-    A library call comes after the one before it, but a wait after its collective alone. Nothing
-    that a collective reads is written before its last wait.
-    """
-    found: list[set[int]] = []
-    written: dict[str, int] = {}  # by name: the last step that writes it
-    read: defaultdict[str, set[int]] = defaultdict(set)  # those that have read it since
-    under: defaultdict[str, set[str]] = defaultdict(set)  # what a collective reads, by its results
-    last = None
-    for i, step in enumerate(steps):
-        moves = is_start(step) or is_wait(step)
-        writes = (*step.inputs, *step.outputs) if _is_plain_call(step) else step.outputs
-        near = {written[b.name] for b in (*step.inputs, *writes) if b.name in written}
-        near |= {r for b in writes for r in read[b.name]}
-        if isinstance(step, Call) and not is_wait(step):
-            near |= set() if last is None else {last}
-            last = i
-        found.append(near - {i})
-        for b in step.inputs:
-            read[b.name].add(i)
-            for held in under[b.name] if is_wait(step) else ():
-                read[held].add(i)
-        for b in step.outputs if moves else writes:
-            written[b.name] = i
-            read[b.name] = set()
-            under[b.name] = {a.name for a in step.inputs} if is_start(step) else set()
-    return found
-
-
-def _is_plain_call(step: Step) -> bool:
-    """A library call that may write to what it is given."""
-    return isinstance(step, Call) and not is_start(step) and not is_wait(step)
 
 
 class _Placing:
@@ -117,7 +86,7 @@ class _Placing:
 
     def _urgency(self, i: int) -> tuple[bool, int, int, int]:
         step = self.steps[i]
-        full = is_start(step) and 0 < self.flying > IN_FLIGHT - _bytes(step.outputs)
+        full = is_start(step) and 0 < self.flying > IN_FLIGHT - bytes_of(step.outputs)
         due = (self._arrives(self.steps[w]) for w in self.waits[i] if w not in self.done)
         stalls = any(at > self.now for at in due)
         kind = 2 if full else 0 if is_start(step) else 1
@@ -136,25 +105,11 @@ class _Placing:
         self.done[i] = None
         if is_start(step):
             self.network = max(self.network, self.now) + self._transfer(step)
-            self.flying += _bytes(step.outputs)
+            self.flying += bytes_of(step.outputs)
             for b in step.outputs:
-                self.arrival[b.name] = self.network, _bytes((b,))
+                self.arrival[b.name] = self.network, bytes_of((b,))
         else:
-            self.now += self._time(step)
+            self.now += time_of(step, self.price)
 
     def _transfer(self, step: Step) -> float:
-        return self.target.transfer_us(max(_bytes(read_by(step)), _bytes(step.outputs)))
-
-    def _time(self, step: Step) -> float:
-        """Microseconds of kernels; of library calls nothing is known."""
-        if isinstance(step, Call):
-            return 0.0
-        if isinstance(step, Rows):
-            return len(step.rows) * self.price(step.kernel.body)
-        if isinstance(step, Repeat):
-            return step.count * sum(self.price(k.body) for k in step.steps)
-        return self.price(step.body)
-
-
-def _bytes(buffers: Sequence[Buffer]) -> int:
-    return sum(hint(b.type.bytes) for b in buffers)
+        return self.target.transfer_us(max(bytes_of(read_by(step)), bytes_of(step.outputs)))
