@@ -19,7 +19,7 @@ from tests.processes.programs import PROGRAMS
 SCRIPT = Path(__file__).with_name("worker.py")
 ROOT = SCRIPT.parent.parent.parent
 OF_TWO = [f"program:{name}:{door}" for name in PROGRAMS for door in ("backend", "compile")]
-OF_TWO += ["graphs:8:0", "late", "unread", "joined"]
+OF_TWO += ["graphs:8:0", "late", "unread", "joined", "sizes"]
 OF_FOUR = ["program:tensor_parallel:compile", "program:functional:backend", "unread"]
 
 

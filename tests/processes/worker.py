@@ -108,6 +108,33 @@ def check_unread(mesh: DeviceMesh) -> None:
 
     x = torch.randn(3, 5) + rank
     close([weft.compile(program)(x)], [program(x)])
+    x.requires_grad_()
+    ours, eager = (torch.autograd.grad(f(x).sum(), x) for f in (weft.compile(trained), trained))
+    close(ours, eager)
+
+
+def trained(x: torch.Tensor) -> torch.Tensor:
+    """One process reads what it gathers, another does not, and has the same gradient."""
+    world = dist.group.WORLD
+    first = collectives.all_gather_tensor_autograd(x * 2, 0, world)
+    own = collectives.all_reduce(x.detach(), "sum", world)
+    return x.sin() * (1 + 0 * own if dist.get_rank() == 0 else 1) + 0 * first[:3]
+
+
+def check_sizes(mesh: DeviceMesh) -> None:
+    """One program for all sizes: where memory lies follows from them."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = collectives.all_gather_tensor(x.sin(), 0, dist.group.WORLD)
+        z = x.cumsum(0).cumsum(1)
+        w = collectives.all_reduce(z, "sum", dist.group.WORLD)
+        return y * 2, w + z, x.cos().cumsum(0)
+
+    f = weft.compile(program, dynamic=True)
+    for rows in (4, 7, 32, 1, 0, 9):
+        x = torch.randn(rows, 5) + dist.get_rank()
+        close(f(x), program(x))
+    assert len(f.programs) <= 3, len(f.programs)
 
 
 def check_joined(mesh: DeviceMesh) -> None:
@@ -136,6 +163,7 @@ CHECKS: dict[str, Callable[..., None]] = {
     "late": check_late,
     "unread": check_unread,
     "joined": check_joined,
+    "sizes": check_sizes,
 }
 
 
