@@ -50,6 +50,12 @@ class Block(nn.Module):
         return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
 
 
+def world() -> dist.ProcessGroup:
+    group = dist.group.WORLD
+    assert group is not None
+    return group
+
+
 def blocks() -> nn.Module:
     """Four blocks of a feed-forward network, by DTensor: columns, then rows, of the weights."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
@@ -83,10 +89,10 @@ def tensor_parallel_step(compiled: Callable[[Any], Any]) -> Callable[[], Any]:
 
 def overlapped(compiled: Callable[[Any], Any]) -> Callable[[], Any]:
     """Products that a sum over processes does not need, written behind it."""
-    x, w = torch.randn(512, 512), torch.randn(512, 512) / 512**0.5
+    x, w, group = torch.randn(512, 512), torch.randn(512, 512) / 512**0.5, world()
 
     def program(x: Tensor, w: Tensor) -> Tensor:
-        total = collectives.all_reduce(x * 2, "sum", dist.group.WORLD)
+        total = collectives.all_reduce(x * 2, "sum", group)
         own = torch.tanh(torch.tanh(x @ w) @ w) @ w
         return total + own
 
@@ -96,10 +102,10 @@ def overlapped(compiled: Callable[[Any], Any]) -> Callable[[], Any]:
 
 def many_sums(compiled: Callable[[Any], Any]) -> Callable[[], Any]:
     """The sums of 24 small gradients over processes."""
-    given = [torch.randn(64, 16 + n) for n in range(24)]
+    given, group = [torch.randn(64, 16 + n) for n in range(24)], world()
 
     def program(given: list[Tensor]) -> list[Tensor]:
-        return [collectives.all_reduce(g * 0.7, "sum", dist.group.WORLD) - g for g in given]
+        return [collectives.all_reduce(g * 0.7, "sum", group) - g for g in given]
 
     f = compiled(program)
     return lambda: f(given)[-1]
@@ -107,14 +113,14 @@ def many_sums(compiled: Callable[[Any], Any]) -> Callable[[], Any]:
 
 def expert_parallel(compiled: Callable[[Any], Any]) -> Callable[[], Any]:
     """A router, an expert in each process, and what both exchange."""
-    count, world = dist.get_world_size(), dist.group.WORLD
+    count, group = dist.get_world_size(), world()
     router, expert, x = nn.Linear(128, count), Block(128), torch.randn(1024, 128)
 
     def program(x: Tensor) -> Tensor:
         weight, at = router(x).softmax(-1).topk(x.shape[0] // count, dim=0)
         at, weight = at.T.reshape(-1), weight.T.reshape(-1, 1)
-        given = collectives.all_to_all_single(x[at], None, None, world)
-        back = collectives.all_to_all_single(expert(given), None, None, world)
+        given = collectives.all_to_all_single(x[at], None, None, group)
+        back = collectives.all_to_all_single(expert(given), None, None, group)
         return x.index_add(0, at, back * weight)
 
     f = compiled(program)
