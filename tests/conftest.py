@@ -16,7 +16,8 @@ GOLDEN = ROOT / "tests" / "golden"
 LONG = """tile/test_program_choices frontend/test_models models/test_models agree/test_any_size
 tune/test_tuner tune/test_program tensor/test_work frontend/test_sizes_of_images
 frontend/test_pooling_gradients frontend/test_transposed_convolutions conformance/test_conformance
-runtime/test_functions train/test_parallel train/test_checkpoint test_docs""".split()
+runtime/test_functions train/test_parallel train/test_checkpoint processes/test_processes
+test_docs""".split()
 
 # Read when weft and torch are first imported, so set before: a cache of the suite's own, and
 # threads that sleep while they wait, because the suite runs several processes side by side.

@@ -6,7 +6,7 @@ text = current(page.read_text(), Apart(tmp_path))       # all blocks, in a proce
 A fenced block is told by its language and its first line:
 $ weft ...         a command, and below it what it prints; `NAME=value`, and a pipe as in a shell
 python             code: of one page in one process, whose folder is empty at first
-sh                 commands of bash, where `weft` is this one
+sh                 commands of bash, where `weft` and `torchrun` are this Python's
 diff               a change of weft, made in a copy of it; what follows runs by that
 # FILE, // FILE    as its first line: the text of a file, which is there from the beginning
 output             what the block before it printed
@@ -113,6 +113,7 @@ class Apart:
 
     def sh(self, commands: str) -> str:
         weft = f'weft() {{ "{sys.executable}" -m weft "$@"; }}\n'
+        weft += f'torchrun() {{ "{sys.executable}" -m torch.distributed.run "$@"; }}\n'
         process = self.start(["bash", "-e", "-o", "pipefail", "-c", weft + commands])
         printed, _ = process.communicate()
         assert process.returncode == 0, f"{commands}\n{printed}"

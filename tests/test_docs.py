@@ -17,7 +17,11 @@ from tests.pages import ROOT, Apart, Here, current
 from weft.tile.schedule import CPU_PROGRAM, CPU_SCHEDULE, GPU_PROGRAM, GPU_SCHEDULE
 
 DOCS = ROOT / "docs"
-WHOLE = ("EXPORT.md", "SIMULATOR.md")  # others show what this machine may lack, or parts
+WHOLE = (
+    "EXPORT.md",
+    "SIMULATOR.md",
+    "distributed.md",
+)  # others show what this machine may lack, or parts
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda p: p.name)

@@ -249,7 +249,7 @@ def compile(
     fuse      "greedy" by price, "none", or "all" wherever it is legal
     fallback  "aten" runs as ATen's what weft has no code for; "error" raises UnsupportedOpError
               there, and CaptureError where the program is not one graph (both are WeftErrors)
-    passes    "-stage_inputs,-021" leaves out schedule passes, by name or number
+    passes    "-stage_inputs,-021" leaves out schedule passes, by name or number; "+" asks for one
     schedule  "softmax.vectors = 4", a line for each choice, as f.ir("schedule") prints them all
     tune      "cached" takes what `weft tune` found, "off" does not; "now" searches at first calls
     search    "on" reorders sums of products where cheaper, "deep" looks for longer (README)

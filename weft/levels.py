@@ -174,7 +174,8 @@ def scheduling(options: Options, target: CPU | GPU) -> tuple[Schedule, Chooser]:
     if options.tune != "off":
         chooser.known = partial(decisions_of, target=target)
     merges = options.fuse == "greedy"
-    return schedule_for(target, options.left_out, merges, GPU_THREADS), chooser
+    which = options.left_out, merges, GPU_THREADS, options.asked
+    return schedule_for(target, *which), chooser
 
 
 def steps_on_tensors(

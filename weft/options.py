@@ -39,7 +39,7 @@ class Options:
     fallback: Fallback = "aten"
     dynamic: bool | None = None
     freeze: bool = False  # parameters and buffers change only where torch's versions tell
-    passes: str = ""  # "-stage_inputs,-021": schedule passes to leave out, by name or number
+    passes: str = ""  # "-stage_inputs,+join_collectives": left out, or asked for; or by number
     schedule: str = ""  # "softmax.vectors = 4": choices of its kernels, a line for each
     tune: Tune = "cached"
     search: Search = "off"
@@ -55,8 +55,8 @@ class Options:
                 choice(name, value, get_args(kind))
             elif not isinstance(value, kind):
                 raise WeftError(f"{name} cannot be {value!r}")
-        if not re.fullmatch(r"(-\w+(,-\w+)*)?", self.passes):
-            told = "-stage_inputs leaves that pass out, -stage_inputs,-021 two"
+        if not re.fullmatch(r"([-+]\w+(,[-+]\w+)*)?", self.passes):
+            told = "-stage_inputs leaves that pass out, -stage_inputs,-021 two; + asks for one"
             raise WeftError(f"passes {self.passes!r}: {told}")
         target = find_target(self.target)
         if self.simulate and not (isinstance(target, GPU) and target.simulated):
@@ -76,7 +76,12 @@ class Options:
     @property
     def left_out(self) -> list[str]:
         """The schedule passes that do not run, each by its name or its number."""
-        return [name.removeprefix("-") for name in self.passes.split(",") if name]
+        return [name[1:] for name in self.passes.split(",") if name.startswith("-")]
+
+    @property
+    def asked(self) -> list[str]:
+        """Those that run because they are asked for."""
+        return [name[1:] for name in self.passes.split(",") if name.startswith("+")]
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Options:

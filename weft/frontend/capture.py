@@ -279,9 +279,11 @@ def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
     placeholders = tracer.placeholders
     inputs = tuple(p.node for p in placeholders)
     values = [value for value, _ in results] + [value for _, value in mutations]
-    if tracer.draw is not None and call_of(tracer.draw) not in postorder(*values):
-        # nobody reads the last draw, but it moves the generator
-        results.append((tracer.draw, tracer.draw.type))
+    called = {*postorder(*values)}
+    # nobody reads the last draw, but it moves the generator, or what the last collective gives,
+    # but other processes take part in it
+    unread = [v for v in tracer.last.values() if call_of(v) not in called]
+    results += [(value, value.type) for value in unread]
     stored = [(i, value) for i, value in mutations if value is not inputs[i]]
     if any(overlaps_itself(type_of(tracer.roots[i].fake)) for i, _ in stored):
         raise CaptureError("a write to an input of which several elements are one in memory")

@@ -110,8 +110,8 @@ class Captured:
     """An FX graph, traced for one set of assumptions about its inputs.
 
     The graph's outputs are fresh tensors of these layouts, but for the last ones: `mutations` has
-    the numbers of the placeholders that hold them afterwards. One that no leaf names is the last
-    draw of random numbers, which nothing reads.
+    the numbers of the placeholders that hold them afterwards. One that no leaf names is of the last
+    draw of random numbers, or collective, which nothing reads.
     """
 
     graph: Graph

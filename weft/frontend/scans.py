@@ -74,7 +74,7 @@ def _body(
             values = [inner.value(t) for t in results]
     finally:
         tracer.paused = before
-    if len(inner.placeholders) > len(given) or inner.draw is not None:
+    if len(inner.placeholders) > len(given) or inner.last:
         raise CaptureError(DRAWS)
     if any(ref.storage.version for ref in refs):
         raise CaptureError("a scan whose body writes to what it is given")

@@ -19,6 +19,7 @@ import weft.frontend.decompositions_mended  # noqa: F401  # pyright: ignore[repo
 from weft.core.errors import CaptureError
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.encoder_layers import LAYERS
+from weft.library.collectives import is_ordered
 
 aten = torch.ops.aten
 
@@ -32,6 +33,13 @@ Effect = Literal["pure", "view", "write", "reshape", "composite"]
 
 # ATen's schema says fresh; the result may be the argument itself or share its storage.
 _MAYBE_VIEWS = {aten._unsafe_view.default, aten._reshape_alias.default}
+
+
+def chain_of(op: OpOverload) -> Literal["", "random", "collective"]:
+    """What kind of calls has to stay in order with this one; "" where none has."""
+    if torch.Tag.nondeterministic_seeded in op.tags:
+        return "random"
+    return "collective" if is_ordered(str(op)) else ""
 
 
 @cache

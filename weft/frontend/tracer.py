@@ -53,7 +53,7 @@ class Tracer(TorchDispatchMode):
         self.fake_mode = fake_mode
         self.names: dict[Node, str] = {}
         self.origin: dict[Node, str] = {}  # the line of the program that made a node
-        self.draw: Node | None = None  # the last random call, after which the next one comes
+        self.last: dict[str, Node] = {}  # the last random call, and collective: the next come after
         self.placeholders: list[Placeholder] = []
         self.sources: list[torch.Tensor] = []  # the real tensor of each placeholder
         self.roots: list[Ref] = []  # the ref of each placeholder
@@ -137,11 +137,11 @@ class Tracer(TorchDispatchMode):
         if layouts:
             raise CaptureError(f"{op} gives a tensor with layout {layouts.pop()}")
         name = self._name(op._schema.name.split("::")[1])
-        random = torch.Tag.nondeterministic_seeded in op.tags
+        chain = schema.chain_of(op)
         results = tuple(type_of(t) if isinstance(t, torch.Tensor) else NOTHING for t in flat)
         arguments, nodes = encode_call(args, kwargs)
-        if random and self.draw is not None and self.draw not in nodes:
-            nodes = (*nodes, self.draw)
+        last = self.last.get(chain)
+        nodes = nodes if last is None or last in nodes else (*nodes, last)
         whole = make(Aten(str(op), arguments, results), *nodes)
         if self.location:
             self.origin.setdefault(whole, self.location)
@@ -154,8 +154,8 @@ class Tracer(TorchDispatchMode):
             self.names.setdefault(value, f"{name}_{i}" if several else name)
             values.append(value := self._stopped(value, fake) if self._stops(op) else value)
             self.hold(fake, value)
-        if random:
-            self.draw = next(v for v in values if v is not None)
+        if chain:
+            self.last[chain] = next(v for v in values if v is not None)
         return values
 
     def hold(self, fake: torch.Tensor, value: Node) -> None:

@@ -18,6 +18,7 @@ from weft.core.node import Node
 from weft.core.passes import PassLog
 from weft.core.types import Symbolic
 from weft.library.calls import WROTE
+from weft.runtime.collectives import unified
 from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import KernelReport, Report
@@ -221,7 +222,7 @@ def make_spec(
     if numbers:
         buffers[runtime.NUMBERS] = runtime.number_buffer(len(numbers))
     outputs, own = tuple(b.name for b in returned), tuple(buffers.values())
-    return runtime.ProgramSpec(own, tuple(steps), outputs, hints, tuple(numbers))
+    return unified(runtime.ProgramSpec(own, tuple(steps), outputs, hints, tuple(numbers)))
 
 
 def _call(

@@ -5,6 +5,7 @@ cache.publish("my program", Path("built.so"), {"any": "json"})
 path, manifest = cache.load("my program")      # in this process or a later one; None when absent
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -12,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ class Cache:
 
     `salt` is what every entry depends on: the compiler, its flags, the processor, the headers. An
     entry is built in a folder of its own beside the others and renamed into place, so a reader
-    never sees half of one, and of two processes that build the same entry either may win.
+    never sees half of one. Of processes that want the same entry one builds it, under a lock.
     """
 
     def __init__(self, root: Path, salt: str = "") -> None:
@@ -146,11 +147,16 @@ class Cache:
         return refused
 
     def entry(self, kind: str, key: str, fill: Callable[[Path], None]) -> Path:
-        """The entry of `key`: the one that is there, or else a new folder, filled and renamed."""
+        """The entry of `key`: the one that is there, or else a new folder, filled and renamed.
+
+        Of several processes that ask at once, one fills it, and the others wait for that.
+        """
         final = self.address(kind, key)
         if os.path.isdir(final):
             return final
-        with self.workspace() as folder:
+        with self.alone(kind, key), self.workspace() as folder:
+            if final.is_dir():
+                return final
             try:
                 fill(folder)
                 final.parent.mkdir(parents=True, exist_ok=True)
@@ -159,6 +165,21 @@ class Cache:
                 if not final.is_dir():
                     raise unusable(self.root, e) from e
         return final
+
+    @contextmanager
+    def alone(self, kind: str, key: str) -> Generator[None]:
+        """One process or thread at a time, of those that make what is under the key.
+
+        The lock goes with the process that holds it. Where files cannot be locked, all go on.
+        """
+        path = self.root / "locks" / f"{kind}.{digest(self.salt, key)[:2]}"
+        with ExitStack() as held:
+            with suppress(OSError):
+                self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.parent.mkdir(exist_ok=True)
+                file = held.enter_context(open(path, "w"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     @contextmanager
     def workspace(self) -> Generator[Path, None, None]:

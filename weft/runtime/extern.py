@@ -51,15 +51,18 @@ def bind(
     strides: Extents,
     dtype: torch.dtype,
     arguments: Collection[int],
+    settled: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """An operator's result as memory of its own with the layout the spec promises to others.
 
     It is copied when its strides differ, or when it is a view of one of the `arguments`, of which
-    these are the storages, as their memory may be used again for something else.
+    these are the storages, as their memory may be used again for something else. One that a
+    collective still writes is `settled` before.
     """
     check(result, shape, dtype)
     if result.stride() == strides and result.untyped_storage().data_ptr() not in arguments:
         return result
+    result = result if settled is None else settled(result)
     return result.new_empty_strided(shape, strides).copy_(result)
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import torch
 
+from weft.runtime.collectives import moving_until
 from weft.runtime.extern import torch_dtype
 from weft.runtime.plan import Plan, Slot, align, plan
 from weft.runtime.sizes import at_sizes, groups_of
@@ -31,7 +32,7 @@ class Segment:
 class Layout:
     """All that code generation asks about a spec's buffers.
 
-    lives     name -> the first and last step that touch it
+    lives     name -> the first and last step that touch it, or wait for a collective that does
     bound     buffers whose memory is the result of the extern that makes them
     addressed buffers that native calls take the address of
     """
@@ -72,6 +73,9 @@ def lay_out(spec: ProgramSpec) -> Layout:
     for number, step in enumerate(spec.steps):
         for name in names_in(step):
             lives[name] = (lives.get(name, (number, number))[0], number)
+    for number, last in moving_until(spec.steps).items():
+        for name in names_in(spec.steps[number]):
+            lives[name] = (lives[name][0], max(lives[name][1], last))
     bound = bound_buffers(spec, buffers, lives)
     expected = {b.name: b for b in at_sizes(spec, dict(spec.sizes)).buffers}
     slots = [

@@ -21,6 +21,7 @@ import torch
 from weft.core.arguments import with_operands
 from weft.core.errors import FAULTS, CompilerError, WeftError
 from weft.library.calls import operator, torch_object
+from weft.library.collectives import starts, wait
 from weft.runtime.extern import bind, storages, torch_dtype
 from weft.runtime.gpu_program import GPUKernel
 from weft.runtime.layout import Layout
@@ -238,10 +239,12 @@ class Memory:
         found = operator(step.target)(*args, **keywords)
         results = found if len(step.outputs) != 1 else (found,)
         own = storages(self.host[name] for name in step.reads)
+        settled = wait if starts(step.target) else None
         for name, result in zip(step.outputs, results, strict=True):
             if name is not None:
                 b = self.layout.buffers[name]
-                self.host[name] = bind(result, b.shape, b.strides, torch_dtype(b.dtype), own)
+                dtype = torch_dtype(b.dtype)
+                self.host[name] = bind(result, b.shape, b.strides, dtype, own, settled)
 
     def release(self, number: int) -> None:
         """Let go of what no step after this one touches."""

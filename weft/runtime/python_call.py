@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from weft.library.calls import operator
+from weft.library.collectives import starts, wait
 from weft.runtime.blocks import LARGE
 from weft.runtime.extern import bind, express, storages, store, torch_dtype
 from weft.runtime.layout import Layout, Segment
@@ -140,9 +141,10 @@ class PythonSource:
         if self.layout.bound.intersection(outputs):
             read = "".join(f"{self.tensor(name)}, " for name in step.reads)
             self.lines.append(f"own = {self.constant(storages)}(({read}))")
+        settled = self.constant(wait) if starts(step.target) else ""
         for position, name in enumerate(step.outputs):
             if name is not None:
-                self.result(name, "r" if len(step.outputs) == 1 else f"r[{position}]")
+                self.result(name, "r" if len(step.outputs) == 1 else f"r[{position}]", settled)
         self.lines.append("r = None")
         if self.steps == "timed":
             self.lines.append(f"times.append(({step.target!r}, (clock() - begin) * 1e6))")
@@ -150,14 +152,16 @@ class PythonSource:
     def express(self, argument: Any) -> str:
         return express(argument, self.tensor, self.namespace)
 
-    def result(self, name: str, result: str) -> None:
-        """Make the result of an operator the contents of a buffer."""
+    def result(self, name: str, result: str, settled: str) -> None:
+        """Make the result of an operator the contents of a buffer; `settled` waits for it."""
         if name not in self.layout.bound:
-            self.lines.append(f"{self.constant(store)}({result}, {self.tensor(name)})")
+            whole = f"{settled}({result})" if settled else result
+            self.lines.append(f"{self.constant(store)}({whole}, {self.tensor(name)})")
             return
         b = self.layout.buffers[name]
         dtype = self.constant(torch_dtype(b.dtype))
         layout = f"{shown(b.shape)}, {shown(b.strides)}, {dtype}, own"
+        layout += f", {settled}" if settled else ""
         self.hold(name, f"{self.constant(bind)}({result}, {layout})")
 
     def release(self, segment: Segment) -> None:

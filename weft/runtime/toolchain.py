@@ -28,10 +28,16 @@ class Toolchain:
     def build(
         self, key: str, sources: Mapping[str, str], manifest: dict[str, Any]
     ) -> tuple[Path, dict[str, Any]]:
-        """Compile the texts that are new, side by side, link all, publish under `key`."""
+        """Compile the texts that are new, side by side, link all, publish under `key`.
+
+        Of processes that do so at once, one compiles a text, and one links.
+        """
         texts = list(dict.fromkeys(sources.values()))
         objects = run_all(partial(self.cache.object, text, self._compile) for text in texts)
-        with self.cache.workspace() as folder:
+        with self.cache.alone("links", key), self.cache.workspace() as folder:
+            found = self.cache.load(key)
+            if found is not None:
+                return found
             library = folder / "program.so"
             self.compiler.link(objects, library)
             return self.cache.publish(key, library, manifest)

@@ -4,7 +4,7 @@ A program
   1. is of the level it is verified at;
   2. has one element type and one layout for each buffer name;
   3. has steps that read inputs or what an earlier step wrote, and writes all its outputs; what is
-     repeated holds to scalar/repeat.py.
+     repeated holds to scalar/repeat.py, and what collectives move to scalar/collectives.py.
 A kernel
   4. uses only the statements, terms, roles and binds of its level, and runs iterations
      concurrently only in free loops, and in reductions that threads share;
@@ -34,7 +34,7 @@ from typing import Any
 from weft.core.errors import VerifyError
 from weft.core.node import Node, Op, bottom_up, declared_in, require
 from weft.core.types import TensorType, boolean, i64
-from weft.scalar import nest, repeat
+from weft.scalar import collectives, nest, repeat
 from weft.scalar.affine import linear
 from weft.scalar.blocks import combining
 from weft.scalar.index import simplify
@@ -105,6 +105,7 @@ def _verify(program: nest.Program, level: Level) -> None:
     ready = {b.name for b in program.inputs}
     for step in program.steps:
         _verify_step(step, level, types, ready, alone=len(program.steps) == 1)
+    collectives.verify(program.steps)
     for b in program.outputs:
         require(b.name in ready, f"no step of {program.name} writes its output {b.name}")
 

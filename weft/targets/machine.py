@@ -25,6 +25,8 @@ class Machine:
     atomics: tuple[tuple[str, str], ...] = ()  # how threads combine values in memory, of dtypes
     launch_us: float = 0.5  # one more kernel in a program
     fork_us: float = 2.0  # one more parallel region
+    collective_us: float = 300.0  # one more collective: gloo between processes of one machine
+    network_bytes_per_ns: float = 0.3  # a collective's data, as gloo moves it there
     kernel_instructions: float = 512.0  # most of an iteration, in vectors: more miss the caches
     kernel_buffers: int = 64  # most buffers of a kernel: with more, bandwidth drops
     operands: int | None = None  # most that a launch takes; None: no limit
@@ -32,6 +34,10 @@ class Machine:
     tabled: tuple[str, ...] = ()  # more of these, where stores combine no floats
     tiled: tuple[str, ...] = ()  # products that ATen computes of bf16 in tiles, for which no C is
     pairs: bool = False  # one instruction multiplies and adds pairs of bf16
+
+    def transfer_us(self, size: int) -> float:
+        """Microseconds of a collective that moves so many bytes."""
+        return self.collective_us + size / self.network_bytes_per_ns / 1e3
 
     def lanes(self, element_bytes: int) -> int:
         return max(1, self.vector_bytes // element_bytes)

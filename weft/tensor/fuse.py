@@ -82,7 +82,7 @@ class Joining:
             return
         joined = self.all_of(*kernels)
         name = ".".join(("join", *(groups.name(k.outputs[0]) for k in kernels)))
-        saved = sum(k.cost for k in kernels) - joined.cost
+        saved = sum(k.cost for k in kernels) - joined.cost - groups.overlap.lost(kernels)
         wanted = late or saved > 0 or self.whatever
         sound = wanted and joined.cost < NEVER and not recomputes(joined, groups)
         if sound and (choices.wanted(name) if late else choices.settle(name, saved)):
@@ -326,7 +326,7 @@ class _Inlining:
         A reader gets cheaper by at most `own.cost`, which bounds the saving from above. Short
         readers are priced first, and pricing stops when the bound reaches 0.
         """
-        saved = own.cost + sum(kernel.cost for kernel in readers)
+        saved = own.cost + sum(k.cost for k in readers) - self.groups.overlap.hidden(own, readers)
         # Lower bound on the merged cost of the readers that are not priced yet.
         rest = sum(kernel.cost - own.cost for kernel in readers)
         for kernel in sorted(readers, key=lambda k: k.weight):

@@ -18,6 +18,7 @@ from weft.targets.machine import Machine
 from weft.tensor import ops
 from weft.tensor.alike import Prices
 from weft.tensor.lower import Group, lower_group, root_shape
+from weft.tensor.overlap import Overlap
 from weft.tensor.recurrence import CALLS
 from weft.tensor.sorts import Buffers
 
@@ -112,6 +113,7 @@ class Groups:
         self.inputs = set(self.graph.inputs)
         self.forced = forced_to_store(self.graph).union(self.kept)
         self.far = far_bytes(self.graph, self.target)
+        self.overlap = Overlap(self.graph, self.target)
 
     def name(self, node: Node) -> str:
         """What a choice calls a tensor."""

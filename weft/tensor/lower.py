@@ -15,6 +15,7 @@ from weft.core.text.graph import fresh
 from weft.core.types import DType, Symbolic, TensorType
 from weft.scalar import nest
 from weft.scalar.blocks import Index, loads, nodes
+from weft.scalar.collectives import awaited
 from weft.scalar.intervals import Interval
 from weft.scalar.monoid import LAST
 from weft.scalar.ops import CASTS, apply, axis, checked_index, constant, value_of
@@ -282,7 +283,7 @@ def lower(
             steps.append(nest.Kernel(buffer.name, loads(*nodes(body)), (buffer,), body))
         outputs.append(buffer)
     inputs = tuple(buffers[n] for n in graph.inputs)
-    return nest.Program("loop", graph.name, inputs, tuple(outputs), tuple(steps))
+    return nest.Program("loop", graph.name, inputs, tuple(outputs), awaited(steps))
 
 
 def _lower_recurrence(

@@ -22,6 +22,8 @@ CPU_PROGRAM = scheduled(
     "programs.pack_constants",
     "programs.merge_rows",
     "programs.join_launches",  # of the kernels that are left
+    "programs.join_collectives",
+    "programs.place_collectives",  # of all that are left
 )
 GPU_PROGRAM = scheduled(
     "programs.narrow_buffers",
@@ -29,8 +31,11 @@ GPU_PROGRAM = scheduled(
     "programs.split_matmul_k",
     "programs.split_scans",
     "programs.join_launches",  # of the kernels that are left
+    "programs.join_collectives",
+    "programs.place_collectives",  # of all that are left
 )
 MERGES = ("merge_rows", "chunk_reduce")  # which fuse="none" and fuse="all" leave out
+ASKED = ("join_collectives",)  # a promise of the user's, that all processes run one program
 PRECISE = ("block_sums", "widen_folds")  # they decide digits, so no choice leaves them out
 # Without these no thread knows its part, a copy by cp.async has no width, or threads race.
 NEEDED = ("spread_threads", "own_elements", "widen_accesses", "place_barriers")
@@ -99,17 +104,23 @@ class Schedule(NamedTuple):
 
 
 def schedule_for(
-    target: CPU | GPU, left_out: Sequence[str] = (), merges: bool = True, threads: Passes = ()
+    target: CPU | GPU,
+    left_out: Sequence[str] = (),
+    merges: bool = True,
+    threads: Passes = (),
+    asked: Sequence[str] = (),
 ) -> Schedule:
     """The schedule of a target without some passes, which may be named stage_inputs or 009.
 
-    Without `merges` no pass merges kernels.
+    Without `merges` no pass merges kernels. Those in ASKED run where they are `asked` for.
     """
     gpu = (GPU_PROGRAM, GPU_SCHEDULE, threads)
     parts = gpu if isinstance(target, GPU) else (CPU_PROGRAM, CPU_SCHEDULE, ())
     names = [name for part in parts for name, _ in part if name[4:] not in NEEDED]
     known = {alias: name for name in names for alias in (name[4:], name[:3])}
     left = {known[choice("pass to leave out", alias, known)] for alias in left_out}
+    own = {known[choice("pass to ask for", alias, known)] for alias in asked}
+    left |= {name for name in names if name[4:] in ASKED and name not in own}
     left |= {name for name in names if name[4:] in MERGES and not merges}
     return Schedule(*(tuple(p for p in part if p[0] not in left) for part in parts))
 

@@ -1,0 +1,58 @@
+"""A group of 64 of which this process is the only one: shapes and collectives of a large job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+import weft
+from tests.frontend.entries import ENTRIES, Entry
+from tests.processes.programs import expert_parallel, functional, sharded
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+WORLD, WIDTH = 64, 128
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Iterator[DeviceMesh]:
+    dist.init_process_group("fake", store=FakeStore(), rank=5, world_size=WORLD)
+    yield init_device_mesh("cpu", (WORLD,))
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_tensor_parallel(entry: Entry, mesh: DeviceMesh) -> None:
+    """A collective of the fake group leaves this process's part: results are as in eager."""
+    model = nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 8))
+    parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    assert model[0].weight.to_local().shape == (WIDTH // WORLD, 8)
+    x, found = torch.randn(3, 8), list[Any]()
+    for f in (entry(model), model):
+        model.zero_grad()
+        given = x.clone().requires_grad_()
+        y = f(given)
+        y.square().sum().backward()
+        found.append([y.detach(), given.grad, *(p.grad.to_local() for p in model.parameters())])
+    ours, eager = found
+    for a, b in zip(ours, eager, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("made", [functional, expert_parallel, sharded], ids=lambda f: f.__name__)
+def test_shapes(made: Any, mesh: DeviceMesh) -> None:
+    """What the fake group gathers has no meaning, but shapes, strides and gradients have."""
+    x, shapes = torch.randn(64, 4, 8), list[Any]()
+    for door in (weft.compile, lambda f: f):
+        f, parameters = made(door, mesh)
+        y = f(x)
+        y.sum().backward()
+        shapes.append([(t.shape, t.stride()) for t in (y, *(p.grad for p in parameters))])
+    assert shapes[0] == shapes[1]
