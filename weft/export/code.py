@@ -15,6 +15,7 @@ from weft.core.collector import uncollected
 from weft.core.errors import UnsupportedOpError, WeftError, choice
 from weft.core.passes import PassLog
 from weft.frontend.graph import Captured, Known
+from weft.frontend.randoms import SEEDS
 from weft.levels import lower
 from weft.library.calls import WROTE
 from weft.link.cpu import prepared
@@ -23,7 +24,7 @@ from weft.options import Options
 from weft.runtime.compiler import ISAS
 from weft.runtime.layout import Layout, item_bytes, lay_out
 from weft.runtime.sizes import IN_C, SIZES, in_c, named_sizes
-from weft.runtime.spec import Buffer, Call, Extern, ProgramSpec
+from weft.runtime.spec import Buffer, Call, ProgramSpec
 from weft.scalar.nest import Call as LibraryCall
 from weft.targets.cpu import CPUS, isa_name
 
@@ -67,6 +68,10 @@ def targets_of(text: str) -> dict[str, Isa]:
     return dict(sorted(found.items(), key=lambda item: BEST_FIRST.index(item[1].name)))
 
 
+DRAWS = "draws"  # the buffer with the seeds of a run
+SEED = Buffer(DRAWS, "i64", (), (), "sizes")
+
+
 @dataclass(frozen=True)
 class Code:
     """A signature's program for an instruction set; all steps are kernels."""
@@ -83,6 +88,11 @@ class Code:
         )
         spec = replace(self.layout.spec, steps=steps)
         return replace(self, layout=replace(self.layout, spec=spec), sources={})
+
+    @property
+    def draws(self) -> int:
+        """How many seeds of random numbers a run draws."""
+        return sum(b.shape[0] for b in self.layout.spec.buffers if b.name == DRAWS)
 
     @property
     def once(self) -> int:
@@ -112,7 +122,7 @@ def make_code(captured: Captured, options: Options, isa: Isa) -> Code:
 
 
 def refuse_calls(emitted: Emitted) -> None:
-    calls = [step for step in emitted.program.each if isinstance(step, LibraryCall)]
+    calls = [s for s in emitted.program.each if isinstance(s, LibraryCall) and not is_draw(s)]
     told = dict.fromkeys(
         f"{c.target} ({c.reason})" + (f" at {c.origin}" if c.origin else "") for c in calls
     )
@@ -121,23 +131,39 @@ def refuse_calls(emitted: Emitted) -> None:
         raise UnsupportedOpError(f"{count} no code without torch: {'; '.join(told)}")
 
 
+def is_draw(call: LibraryCall) -> bool:
+    """Whether it draws a seed of random numbers from torch's generator, as randoms.py does."""
+    return call.target == "aten.randint.low" and [*call.arguments.args] == [*SEEDS, []]
+
+
 def without_externs(spec: ProgramSpec) -> tuple[ProgramSpec, dict[str, str]]:
-    """The spec with its last externs, which store into inputs, as kernels that copy."""
+    """The spec with its externs as kernels that copy: seeds from where a run has put all that it
+    draws, and in the end what is stored into inputs."""
     buffers = {b.name: b for b in spec.buffers}
     steps: list[Call] = []
     copies: dict[str, str] = {}
+    labels = [label for label, _ in spec.sizes]
+    draws = 0
     for step in spec.steps:
         if isinstance(step, Call):
             steps.append(step)
-        elif step.target == WRITE:
+            continue
+        if step.target == WROTE:
+            continue
+        starts: tuple[int, ...] = ()
+        if step.target == WRITE:
             into, value = step.reads
-            symbol = f"k_store{len(copies)}"
-            labels = [label for label, _ in spec.sizes]
-            copies[symbol] = copy_source(symbol, buffers[value], buffers[into], labels)
-            steps.append(Call(symbol, (value, into, *([SIZES] if labels else []))))
         else:
-            assert isinstance(step, Extern) and step.target == WROTE
-    return replace(spec, steps=tuple(steps)), copies
+            (into,), value = step.outputs, DRAWS
+            draws, starts = draws + 1, (8 * draws, 0)
+        if into is None:  # nothing reads it, and others are drawn after it
+            continue
+        sized = labels if step.target == WRITE else []
+        symbol = f"k_store{len(copies)}"
+        copies[symbol] = copy_source(symbol, buffers.get(value, SEED), buffers[into], sized)
+        steps.append(Call(symbol, (value, into, *([SIZES] if sized else [])), starts=starts))
+    drawn = [replace(SEED, shape=(draws,), strides=(1,))] if draws else []
+    return replace(spec, buffers=(*spec.buffers, *drawn), steps=tuple(steps)), copies
 
 
 def copy_source(symbol: str, value: Buffer, into: Buffer, labels: Sequence[str]) -> str:

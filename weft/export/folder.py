@@ -22,7 +22,7 @@ from weft.runtime.native import once_inputs
 OWN = Path(__file__).parent
 SHARED = """weft.h weft_main.h weft_pool.h weft_vector.h weft_math.h weft_math_f64.h
 gpu/weft_special.h weft_steps.c weft_pool.c""".split()
-MODEL = ("weft_parts.h", "weft_model.c", "weft_weights.c")
+MODEL = "weft_parts.h weft_model.c weft_shapes.c weft_random.c weft_weights.c".split()
 # Files and targets of builds, and the system's headers, before which -I. finds the model's own.
 TAKEN = """example all clean help install package test alloca assert ctype endian errno fcntl
 features float immintrin limits math pthread sched setjmp signal stdarg stdatomic stddef stdint

@@ -6,7 +6,7 @@ model_source(calls, isas, weights)     # what all codes share: shapes, names, wh
 
 from collections.abc import Iterable, Sequence
 
-from weft.export.code import Code, Isa, buffers_of
+from weft.export.code import DRAWS, Code, Isa, buffers_of
 from weft.export.traced import Tensor, Traced
 from weft.export.weights import Weight
 from weft.runtime.layout import item_bytes
@@ -42,9 +42,10 @@ def code_source(code: Code, call: Traced, weights: Sequence[int], name: str) -> 
     kept = [f"{{{i}, {b.span * item_bytes(b)}}}" for i, b in buffers_of(layout, "kept")]
     offsets = [layout.plan.offsets.get(b.name, -1) for b in layout.spec.buffers]
     checks = [s.checks if isinstance(s, Call) else None for s in layout.spec.steps]
+    given = ", ".join(str(index.get(n, -1)) for n in (SIZES, NUMBERS, DRAWS))
     facts = [
         f"&weft_{name}_program, {len(offsets)}, {code.once}, {len(checks)}, {len(bound)}, ",
-        f"{len(kept)}, {index.get(SIZES, -1)}, {index.get(NUMBERS, -1)},\n    weft_bound, ",
+        f"{len(kept)}, {given}, {code.draws},\n    weft_bound, ",
         f"weft_kept, weft_offsets, weft_numbers, {layout.plan.total}, weft_origins",
     ]
     lines = [
@@ -118,9 +119,10 @@ def signature_source(
         fill, refuse = f"weft_fill{number}", f"weft_refuse{number}"
         lines += fill_source(fill, tensors, list(sizes)) + refuse_source(refuse, call, list(sizes))
     state = any(call.bindings[i].memory == "of_weight" for i in call.captured.mutations)
+    draws = max(code.draws for code in call.codes)
     counts = f"{len(call.inputs)}, {len(call.outputs)}, {len(sizes)}"
     places = f"weft_inputs{number}, weft_outputs{number}, weft_sizes{number}"
-    declared = f"{{{text(call.name)}, {counts}, {places}, {int(state)}}}"
+    declared = f"{{{text(call.name)}, {counts}, {places}, {int(state)}, {draws}}}"
     return lines, declared, f"{{{len(extents)}, {own}, {fill}, {refuse}}}"
 
 

@@ -56,6 +56,7 @@ typedef struct {
     const weft_tensor *input, *output;
     const weft_size *size;
     int keeps_state; /* a run writes to the instance's copy of its weights */
+    int draws;       /* how many seeds of random numbers a run takes from the generator */
 } weft_signature;
 
 /* Memory of a tensor. NULL for shape, where no size is free, and for strides: as declared. */
@@ -83,6 +84,14 @@ int weft_shape(int signature, const weft_array *inputs, int output, int64_t *sha
    with the line of the torch program. */
 int weft_run(weft_model *model, int signature, const weft_array *inputs, weft_array *outputs,
              int threads, char *error, size_t room);
+
+/* Set the generator of random numbers as torch.manual_seed(seed) sets torch's for a CPU: runs from
+   here on give what those of weft.compile give from there on. An instance begins with seed 0. */
+void weft_seed(weft_model *model, uint64_t seed);
+
+/* Write the weights as the instance has them, in the form that weft_open reads, to a new file or
+   over another; no run may write to them meanwhile. 0, or why not in `error`. */
+int weft_save(const weft_model *model, const char *path, char *error, size_t room);
 
 /* Nothing of it may run any more. */
 void weft_close(weft_model *model);

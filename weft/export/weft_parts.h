@@ -30,7 +30,8 @@ typedef struct {
    -1 there; `kept` are made by the first `once` steps, when an instance is opened. */
 typedef struct {
     const weft_program *program;
-    int buffers, once, steps, bindings, kept_count, sizes_at, numbers_at; /* -1: takes none */
+    int buffers, once, steps, bindings, kept_count;
+    int sizes_at, numbers_at, draws_at, draws; /* -1: takes none */
     const weft_binding *binding;
     const weft_held *kept;
     const long long *offset, *numbers;
@@ -70,7 +71,24 @@ typedef struct {
     void **at;
 } weft_map;
 
+/* What torch draws random numbers from on a CPU: the Mersenne Twister of Matsumoto and Nishimura,
+   1998, MT19937. */
+typedef struct {
+    uint32_t words[624];
+    int next;
+} weft_generator;
+
+WEFT_LOCAL void weft_seed_generator(weft_generator *g, uint64_t seed);
+WEFT_LOCAL int64_t weft_draw(weft_generator *g); /* any but the largest */
+
+/* Sizes and extents of a call: in `own`, which the caller frees, unless they are constant. */
+WEFT_LOCAL const int64_t *weft_find_extents(int number, const weft_array *inputs, int64_t **own,
+                                            int64_t **sizes, char *error, size_t room);
+WEFT_LOCAL int weft_all_fit(const weft_signature *s, const int64_t *at, const weft_array *inputs,
+                            const weft_array *outputs, char *error, size_t room);
+
 WEFT_LOCAL int weft_map_weights(weft_map *map, const char *path, char *error, size_t room);
+WEFT_LOCAL int weft_write_weights(const weft_map *map, const char *path, char *error, size_t room);
 WEFT_LOCAL void weft_unmap_weights(weft_map *map);
 
 #endif
