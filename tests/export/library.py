@@ -16,7 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from weft.cli.program import Source
-from weft.export.code import targets_of
+from weft.export.targets import targets_of
 from weft.export.folder import write_folder
 from weft.export.traced import trace
 from weft.options import Options

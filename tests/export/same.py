@@ -18,6 +18,7 @@ from tests.agree.checks import fresh
 from tests.export.library import Library, exported, tensors_in
 from weft.cli.program import Source
 from weft.core.errors import UnsupportedOpError
+from weft.options import Fallback
 
 
 def own(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -31,7 +32,7 @@ def in_process(
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """What weft gives after torch.manual_seed(0), and its arguments afterwards."""
 
-    def run(fallback: str) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    def run(fallback: Fallback) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         own_fn = copy.deepcopy(fn) if isinstance(fn, torch.nn.Module) else fn
         f = weft.compile(own_fn, target=target, freeze=True, fallback=fallback)
         ours, named = own(args, kwargs)

@@ -16,8 +16,8 @@ from weft.cli.output import show, working
 from weft.cli.program import IrText, SourceSpec
 from weft.cli.source import load
 from weft.core.errors import WeftError
-from weft.export.code import targets_of
 from weft.export.folder import check_name, write_folder
+from weft.export.targets import targets_of
 from weft.export.traced import trace, with_shapes
 
 
@@ -30,7 +30,7 @@ def export_command(
     ] = "",
     target: Annotated[
         str,
-        typer.Option("--target", help="cpu, or cpu:avx2,cpu:avx512,cpu:neon,cpu:plain"),
+        typer.Option("--target", help="cpu, or cpu:avx2,cpu:avx512,cpu:neon,cpu:plain, or sm_80,sm_90a"),
     ] = "cpu",
     signature: Annotated[
         list[str] | None,

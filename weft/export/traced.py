@@ -25,8 +25,9 @@ from weft.cli.program import Source
 from weft.core.errors import CaptureError, WeftError, choice
 from weft.core.node import Node, op_of
 from weft.core.types import TensorType
-from weft.export.code import Code, Isa, make_codes
+from weft.export.code import Code, Isa
 from weft.export.conditions import conditions
+from weft.export.targets import make_codes
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.torch_level import type_of
 from weft.options import Options

@@ -1,11 +1,11 @@
-/* Opens, runs and closes an exported model: its tables are those of weft_parts.h. */
+/* Opens, runs and closes a model for CPUs: its tables are those of weft_cpu.h. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "weft_parts.h"
+#include "weft_cpu.h"
 #include "weft_pool.h"
 
 /* Addresses of all buffers of a signature, and the memory of its temporaries: of one run. */
@@ -126,27 +126,7 @@ static int run_in(const weft_model *m, int number, frame *f, const weft_array *i
     if (threads <= 0) threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
     int fault = weft_run_steps(c->program, c->once, c->steps, f->b, threads);
     if (!fault) return 0;
-    const char *origin = c->origin[fault / 4];
-    snprintf(error, room, "%s, at %s",
-             fault % 4 == WEFT_INDEX_OUT_OF_RANGE
-                 ? "an index is out of range of the tensor it reads"
-                 : "an integer is divided by zero",
-             origin ? origin : "a step of which no line is known");
-    return 2;
-}
-
-/* Where outputs are that have no memory of their own. */
-static void find_parts(const weft_model *m, const weft_signature *s, const weft_array *inputs,
-                       weft_array *outputs) {
-    for (int i = 0; i < s->outputs; i++) {
-        const weft_tensor *t = s->output + i;
-        void *base = NULL;
-        if (t->memory == weft_memory_own) continue;
-        if (t->memory == weft_memory_of_input) base = inputs[t->of].data;
-        if (t->memory == weft_memory_of_output) base = outputs[t->of].data;
-        if (t->memory == weft_memory_of_weight) base = m->map.at[t->of];
-        outputs[i].data = (char *)base + t->offset * t->item_bytes;
-    }
+    return weft_tell_fault(fault % 4, c->origin[fault / 4], error, room);
 }
 
 int weft_run(weft_model *m, int number, const weft_array *inputs, weft_array *outputs, int threads,
@@ -159,7 +139,7 @@ int weft_run(weft_model *m, int number, const weft_array *inputs, weft_array *ou
     if (f && place_temporaries(m->target->code[number], f, sizes)) {
         draw(m, m->target->code[number]->draws, f->draws);
         result = run_in(m, number, f, inputs, outputs, threads, error, room);
-        if (!result) find_parts(m, s, inputs, outputs);
+        if (!result) weft_find_parts(s, m->map.at, inputs, outputs);
     } else if (!result) {
         snprintf(error, room, "memory is short");
         result = 1;

@@ -1,4 +1,4 @@
-/* A model compiled by weft: kernels in C, weights in a safetensors file, no Python and no torch.
+/* A model compiled by weft: kernels in C or for GPUs, weights in a safetensors file, no Python and no torch.
 
      char error[512];
      weft_model *m = weft_open("weights.safetensors", error, sizeof error);
@@ -71,7 +71,7 @@ const weft_signature *weft_signature_of(int number); /* NULL for none of that nu
 /* An instance, with the weights of that file mapped; NULL, and why in `error`. */
 weft_model *weft_open(const char *weights, char *error, size_t room);
 
-/* The instruction set that was chosen for this machine, such as "avx2". */
+/* The instruction set that was chosen for this machine, such as "avx2", or the GPU's "sm_90a". */
 const char *weft_isa(const weft_model *model);
 
 /* Shape and strides that an output has for these inputs. 0, or why not in `error`. */
@@ -93,6 +93,7 @@ void weft_seed(weft_model *model, uint64_t seed);
    over another; no run may write to them meanwhile. 0, or why not in `error`. */
 int weft_save(const weft_model *model, const char *path, char *error, size_t room);
 
+/* DEVICE */
 /* Nothing of it may run any more. */
 void weft_close(weft_model *model);
 

@@ -124,3 +124,23 @@ int weft_all_fit(const weft_signature *s, const int64_t *at, const weft_array *i
             return 0;
     return 1;
 }
+
+void weft_find_parts(const weft_signature *s, void *const *weights, const weft_array *inputs,
+                     weft_array *outputs) {
+    for (int i = 0; i < s->outputs; i++) {
+        const weft_tensor *t = s->output + i;
+        void *base = NULL;
+        if (t->memory == weft_memory_own) continue;
+        if (t->memory == weft_memory_of_input) base = inputs[t->of].data;
+        if (t->memory == weft_memory_of_output) base = outputs[t->of].data;
+        if (t->memory == weft_memory_of_weight) base = weights[t->of];
+        outputs[i].data = (char *)base + t->offset * t->item_bytes;
+    }
+}
+
+int weft_tell_fault(int fault, const char *origin, char *error, size_t room) {
+    const char *what = fault == 1 ? "an index is out of range of the tensor it reads"
+                                  : "an integer is divided by zero";
+    snprintf(error, room, "%s, at %s", what, origin ? origin : "a step of which no line is known");
+    return 2;
+}
