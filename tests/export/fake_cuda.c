@@ -26,8 +26,9 @@ typedef struct module {
     int shared;
 } module;
 
-/* Of a launch: 0, or the number of a fault that the kernel met. */
-int (*fake_run)(const char *name, unsigned grid, unsigned block, unsigned shared, void **params);
+/* Of a launch of a kernel of that cubin: 0, or the number of a fault that it met. */
+int (*fake_run)(const char *name, const char *image, unsigned grid, unsigned block, unsigned shared,
+                void **params);
 int fake_major = 9, fake_minor = 0, fake_capturing, fake_launches, fake_fails_at = -1;
 long long fake_live, fake_room = 1ll << 32; /* things that are to be freed; bytes that there are */
 
@@ -202,7 +203,7 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
     CHECK(x >= 1 && y == 1 && z == 1 && block >= 1 && block <= 1024 && by == 1 && bz == 1);
     CHECK((int)shared <= m->shared);
     if (fake_launches++ == fake_fails_at) return INVALID;
-    int fault = fake_run ? fake_run(m->name, x, block, shared, params) : 0;
+    int fault = fake_run ? fake_run(m->name, m->image, x, block, shared, params) : 0;
     CHECK(!fault || m->fault);
     if (fault) *m->fault = fault;
     return OK;

@@ -28,8 +28,9 @@ from weft.runtime.gpu_program import GPUKernel
 from weft.runtime.spec import Call
 
 HERE = Path(__file__).parent
+P = ctypes.c_void_p
 RUN = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_char_p, *[ctypes.c_uint] * 3, ctypes.POINTER(ctypes.c_void_p)
+    ctypes.c_int, ctypes.c_char_p, P, *[ctypes.c_uint] * 3, ctypes.POINTER(ctypes.c_void_p)
 )
 WARNINGS = "-std=gnu11 -g -Wall -Wextra -Werror -Wno-unused-parameter -shared -fPIC -pthread"
 
@@ -55,12 +56,10 @@ class FakeDevice:
         self.driver = fake_driver(folder)
         self.c = ctypes.CDLL(str(self.driver))
         self.simulated = SimulatedDevice(arch)
-        self.kernels: dict[str, GPUKernel] = {}
+        self.kernels: dict[tuple[str, bytes], GPUKernel] = {}  # by name and cubin
         self.run = RUN(self.play)
         self.error: BaseException | None = None
-        ctypes.c_void_p.in_dll(self.c, "fake_run").value = ctypes.cast(
-            self.run, ctypes.c_void_p
-        ).value
+        P.in_dll(self.c, "fake_run").value = ctypes.cast(self.run, P).value
 
     @property
     def launched(self) -> list[str]:
@@ -73,11 +72,13 @@ class FakeDevice:
     def live(self) -> int:
         return ctypes.c_longlong.in_dll(self.c, "fake_live").value
 
-    def play(self, name: bytes, grid: int, block: int, shared: int, params: Any) -> int:
+    def play(self, name: bytes, image: int, grid: int, block: int, shared: int, params: Any) -> int:
         """One launch, in the simulator; its fault."""
         symbol = name.decode()
         try:
-            kernel = self.kernels[symbol]
+            own = (k for k in self.kernels if k[0] == symbol)
+            key = next(k for k in own if k[1] == ctypes.string_at(image, len(k[1])))
+            kernel = self.kernels[key]
             assert (block, shared) == (kernel.block, kernel.shared)
             count = len(self.simulated.operands[kernel.source]) + len(kernel.maps)
             addresses = [ctypes.c_uint64.from_address(params[i]).value for i in range(count)]
@@ -106,7 +107,7 @@ class FakeDevice:
                 assert isinstance(step, Call)
                 if step.symbol in code.kernels:
                     kernel = code.kernels[step.symbol]
-                    assert self.kernels.setdefault(step.symbol, kernel).source == kernel.source
+                    self.kernels[step.symbol, code.cubins[step.symbol]] = kernel
                     buffers = [code.layout.buffers[name] for name in step.args]
                     self.simulated.operands[kernel.source] = buffers
         make(folder, "libm.so", f"CFLAGS=-Werror -DWEFT_LIBCUDA='\"{self.driver}\"'")

@@ -16,8 +16,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from weft.cli.program import Source
-from weft.export.targets import targets_of
 from weft.export.folder import write_folder
+from weft.export.targets import targets_of
 from weft.export.traced import trace
 from weft.options import Options
 from weft.runtime.extern import torch_dtype

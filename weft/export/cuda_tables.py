@@ -7,7 +7,7 @@ cubin_source("weft_sm_90a_relu", image)              # machine code as an array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from weft.export.code import DRAWS, Code
+from weft.export.code import Code
 from weft.export.tables import bound_rows, numbers, text
 from weft.export.traced import Traced
 from weft.runtime.layout import item_bytes
