@@ -29,7 +29,7 @@ typedef struct module {
 /* Of a launch of a kernel of that cubin: 0, or the number of a fault that it met. */
 int (*fake_run)(const char *name, const char *image, unsigned grid, unsigned block, unsigned shared,
                 void **params);
-int fake_major = 9, fake_minor = 0, fake_capturing, fake_launches, fake_fails_at = -1;
+int fake_major = 9, fake_minor = 0, fake_capturing, fake_waits, fake_launches, fake_fails_at = -1;
 long long fake_live, fake_room = 1ll << 32; /* things that are to be freed; bytes that there are */
 
 static struct {
@@ -77,6 +77,7 @@ int cuCtxPopCurrent_v2(void **c) {
     CHECK(pushed == 1);
     return *c = &context, pushed--, OK;
 }
+int cuCtxSynchronize(void) { return pushed != 1; }
 int cuMemAlloc_v2(address *at, size_t bytes) {
     CHECK(pushed == 1 && bytes > 0);
     if ((long long)bytes > fake_room) return SHORT;
@@ -151,6 +152,7 @@ int cuEventRecord(void *event, void *stream) {
 }
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
     CHECK(pushed == 1 && *(int *)event == 1 && (!stream || *(int *)stream == STREAM));
+    fake_waits += stream ? 1 : 1000;
     return (int)flags;
 }
 int cuEventSynchronize(void *event) {

@@ -6,6 +6,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,28 @@ def test_signatures_share_kernels_and_weights(device: FakeDevice, tmp_path: Path
     library.close()
 
 
+def test_threads_share_an_instance(device: FakeDevice, tmp_path: Path) -> None:
+    """Each run has temporaries and a stream of its own; kernels do nothing here."""
+    x = torch.randn(8, 8)
+    library, wrong = device.exported(source(product, x, x.clone()), tmp_path / "m"), list[int]()
+    P.in_dll(device.c, "fake_run").value = None
+
+    def calls() -> None:
+        y, error = torch.empty(8, 8), ctypes.create_string_buffer(100)
+        given, out = (Array * 2)(*[Array(x.data_ptr())] * 2), (Array * 1)(Array(y.data_ptr()))
+        room = ctypes.c_size_t(100)
+        for _ in range(200):
+            wrong.append(library.call("run", library.model, 0, given, out, 0, error, room))
+
+    threads = [threading.Thread(target=calls) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [0] * 800 and device.number("launches").value >= 800
+    library.close()
+
+
 # --- runs from memory of the device
 
 
@@ -255,6 +278,9 @@ def test_a_run_on_a_stream(device: FakeDevice, tmp_path: Path) -> None:
         assert torch.equal(y, torch.full((3,), 2.0 * turn))
         ctypes.memmove(y.data_ptr(), out[1].data, 12)  # a weight, on the device
         assert torch.equal(y, torch.arange(3.0))
+    assert device.number("waits").value == 1000  # the second for the first, on stream NULL
+    device.outputs(library, (x,))
+    assert device.number("waits").value == 1001  # on a stream of its own
     assert run(4)[::2] == (1, "input x does not lie at a multiple of 16 bytes")
     device.number("capturing").value = 1
     assert run()[::2] == (1, "a run cannot be recorded: its memory is used by other runs")

@@ -30,9 +30,7 @@ def export_command(
     ] = "",
     target: Annotated[
         str,
-        typer.Option(
-            "--target", help="cpu, cpu:avx2,cpu:avx512,cpu:neon,cpu:plain or sm_80,sm_90a"
-        ),
+        typer.Option("--target", help="cpu:avx2,cpu:avx512,cpu:neon,cpu:plain or sm_80,sm_90a"),
     ] = "cpu",
     signature: Annotated[
         list[str] | None,

@@ -16,7 +16,9 @@ from weft.runtime.sizes import arena_source, by_value, in_c, named_sizes
 from weft.runtime.spec import Call
 
 # CUtensorMapDataType and CUtensorMapSwizzle, by NumPy's names and by bytes.
-TYPES = """uint8 uint16 uint32 int32 uint64 int64 float16 float32 float64 bfloat16""".split()
+TYPES: Sequence[str] = (
+    "uint8 uint16 uint32 int32 uint64 int64 float16 float32 float64 bfloat16".split()
+)
 SWIZZLES = (0, 32, 64, 128)
 
 

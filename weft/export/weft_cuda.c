@@ -85,14 +85,14 @@ static frame *new_frame(const call *r) {
 }
 
 /* A frame that no run uses, after what it was last used for on the device. */
-static frame *take_frame(const call *r, int number, void *stream) {
+static frame *take_frame(const call *r, int number, int from_host, void *stream) {
     weft_model *m = r->m;
     pthread_mutex_lock(&m->lock);
     frame *f = m->idle[number];
     if (f) m->idle[number] = f->next;
     pthread_mutex_unlock(&m->lock);
     if (!f) return new_frame(r);
-    if (f->pending) m->cuda->cuStreamWaitEvent(stream ? stream : f->stream, f->done, 0);
+    if (f->pending) m->cuda->cuStreamWaitEvent(from_host ? f->stream : stream, f->done, 0);
     return f;
 }
 
@@ -340,7 +340,7 @@ static int run(weft_model *m, int number, const weft_array *inputs, weft_array *
         return 1;
     }
     result = !from_host && !can_run_on(&r, inputs, outputs, stream);
-    frame *f = result ? NULL : take_frame(&r, number, from_host ? NULL : stream);
+    frame *f = result ? NULL : take_frame(&r, number, from_host, stream);
     if (f) {
         if (r.c->checked) pthread_mutex_lock(&m->checks);
         result = run_in(&r, f, inputs, outputs, from_host, from_host ? f->stream : stream);

@@ -68,6 +68,7 @@ extern WEFT_LOCAL const int weft_target_count;
     F(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, (int))                              \
     F(cuCtxPushCurrent, cuCtxPushCurrent_v2, (void *))                                             \
     F(cuCtxPopCurrent, cuCtxPopCurrent_v2, (void **))                                              \
+    F(cuCtxSynchronize, cuCtxSynchronize, (void))                                                  \
     F(cuMemAlloc, cuMemAlloc_v2, (weft_address *, size_t))                                         \
     F(cuMemFree, cuMemFree_v2, (weft_address))                                                     \
     F(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2, (weft_address, const void *, size_t, void *))       \

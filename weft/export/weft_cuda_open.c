@@ -50,7 +50,7 @@ int weft_save(const weft_model *m, const char *path, char *error, size_t room) {
     void *last;
     if (failed(m, m->cuda->cuCtxPushCurrent(m->context), "use the context", "", error, room))
         return 1;
-    int wrong = 0;
+    int wrong = failed(m, m->cuda->cuCtxSynchronize(), "finish runs", "", error, room);
     for (int i = 0; i < weft_signature_count; i++)
         for (int n = 0; n < weft_weight_count && !wrong; n++)
             wrong = weft_fetch_weight(m, m->target->code[i], n, NULL, error, room);
