@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from tests.export.library import Library, make
+from tests.export.same import compared, in_process, own
 from tests.gpu.simulated_device import SimulatedDevice
 from weft.cli.program import Source
 from weft.export.folder import write_folder
@@ -50,12 +51,13 @@ def traced(sources: Sequence[Source], target: str, *, steps: bool, **options: An
 
 
 class FakeDevice:
-    """A device of compute capability 9.0, whose kernels are known from what was exported."""
+    """A device of an architecture, such as 9.0, whose kernels are known from what was exported."""
 
     def __init__(self, folder: Path, arch: str = "sm_90a") -> None:
         self.driver = fake_driver(folder)
         self.c = ctypes.CDLL(str(self.driver))
         self.simulated = SimulatedDevice(arch)
+        self.number("major").value = int(arch.removeprefix("sm_").rstrip("a")) // 10
         self.kernels: dict[tuple[str, bytes], GPUKernel] = {}  # by name and cubin
         self.run = RUN(self.play)
         self.error: BaseException | None = None
@@ -112,6 +114,17 @@ class FakeDevice:
                     self.simulated.operands[kernel.source] = buffers
         make(folder, "libm.so", f"CFLAGS=-Werror -DWEFT_LIBCUDA='\"{self.driver}\"'")
         return Library(folder)
+
+    def differs(self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], folder: Path) -> str:
+        """Export, build and run a program: "" where it gives what the simulator does in-process."""
+        target = f"cuda:{self.simulated.arch}"
+        expected, after = in_process(fn, args, kwargs, target, simulate=True)
+        given, named = own(args, kwargs)
+        library = self.exported(Source(fn, tuple(given), named, "program"), folder, target)
+        told = compared(library, (given, named), expected, after)
+        if self.error is not None:
+            raise self.error
+        return told or (f"{self.live} things are left on the device" if self.live else "")
 
     def outputs(self, library: Library, args: Sequence[Any], number: int = 0) -> list[torch.Tensor]:
         """A run from memory of the CPU; what the simulator refused is raised."""

@@ -28,13 +28,17 @@ def own(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict
 
 
 def in_process(
-    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], target: str
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    target: str,
+    **how: Any,
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """What weft gives after torch.manual_seed(0), and its arguments afterwards."""
 
     def run(fallback: Fallback) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         own_fn = copy.deepcopy(fn) if isinstance(fn, torch.nn.Module) else fn
-        f = weft.compile(own_fn, target=target, freeze=True, fallback=fallback)
+        f = weft.compile(own_fn, target=target, freeze=True, fallback=fallback, **how)
         ours, named = own(args, kwargs)
         torch.manual_seed(0)
         with torch.no_grad():
