@@ -172,6 +172,26 @@ def test_state_and_what_is_saved(device: FakeDevice, tmp_path: Path) -> None:
         one.close()
 
 
+class Sums(nn.Module):
+    """Writes to its buffer for three numbers, and returns it for two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sum = nn.Buffer(torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return (self.sum.add_(x) * 1) if x.shape[0] == 3 else (self.sum, x * 2)
+
+
+def test_a_signature_returns_what_another_writes(device: FakeDevice, tmp_path: Path) -> None:
+    model = Sums()
+    calls = [source(model, torch.ones(n)) for n in (3, 2)]
+    library = device.exported(calls, tmp_path / "m")
+    device.outputs(library, (torch.ones(3),))
+    assert torch.equal(device.outputs(library, (torch.ones(2),), 1)[0], torch.ones(3))
+    library.close()
+
+
 def test_a_training_step(device: FakeDevice, tmp_path: Path) -> None:
     def made() -> tuple[Any, Any]:
         torch.manual_seed(0)
@@ -216,6 +236,21 @@ def test_a_fault_names_the_torch_line(device: FakeDevice, tmp_path: Path) -> Non
         with pytest.raises(Refused, match=r"an index is out of range .*, at kernel embedding"):
             library.run((wrong,))
         assert torch.equal(device.outputs(library, (good,))[0], table(good).detach())
+    library.close()
+
+
+def test_a_fault_leaves_inputs_as_they_are(device: FakeDevice, tmp_path: Path) -> None:
+    def picked(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x[i]
+
+    x, good, wrong = torch.zeros(4), torch.tensor([3, 0]), torch.tensor([0, 4])
+    library = device.exported(source(picked, x.clone(), good), tmp_path / "m")
+    with pytest.raises(Refused, match="an index is out of range"):
+        library.run((x, wrong))
+    assert torch.equal(x, torch.zeros(4))
+    assert torch.equal(device.outputs(library, (x, good))[0], torch.ones(2))
+    assert torch.equal(x, torch.ones(4))
     library.close()
 
 

@@ -51,7 +51,8 @@ SEED = Buffer(DRAWS, "i64", (), (), "sizes")
 class Code:
     """A signature's program for an instruction set; all steps are kernels, but on GPUs draws.
 
-    `draws` is how many seeds of random numbers a run draws. GPUs have kernels, and their cubins.
+    `draws` is how many seeds of random numbers a run draws. GPUs have kernels, and their cubins;
+    their last steps, as many as `stores`, store into inputs.
     """
 
     isa: Isa
@@ -60,6 +61,7 @@ class Code:
     draws: int
     kernels: Mapping[str, GPUKernel] = field(default_factory=dict[str, GPUKernel])
     cubins: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    stores: int = 0
 
     def with_symbols(self, symbols: Mapping[str, str]) -> "Code":
         """Its kernels called otherwise; their texts are no part of it any more."""

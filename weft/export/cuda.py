@@ -37,12 +37,12 @@ def make_cuda_code(captured: Captured, options: Options, isa: Isa) -> Code:
     cubins = compile_all(texts.values(), isa.name, Cache(config.cache))
     used = {symbol: cubins[source].kernels[symbol] for symbol, source in texts.items()}
     with_launches(made, used, target)  # refuses what does not fit
-    spec, kernels, draws = without_externs(made.spec)
-    cubins |= compile_all((k.source for k in kernels.values()), isa.name, Cache(config.cache))
-    kernels = {**made.kernels, **kernels}
+    spec, stores, draws = without_externs(made.spec)
+    cubins |= compile_all((k.source for k in stores.values()), isa.name, Cache(config.cache))
+    kernels = {**made.kernels, **stores}
     images = {symbol: cubins[k.source].path.read_bytes() for symbol, k in kernels.items()}
     texts = {symbol: kernel.source for symbol, kernel in kernels.items()}
-    return Code(isa, lay_out(spec), texts, draws, kernels, images)
+    return Code(isa, lay_out(spec), texts, draws, kernels, images, len(stores))
 
 
 def without_externs(spec: ProgramSpec) -> tuple[ProgramSpec, dict[str, GPUKernel], int]:

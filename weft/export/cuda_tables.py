@@ -94,7 +94,8 @@ def cuda_source(
     offsets = [layout.plan.offsets.get(b.name, -1) for b in spec.buffers]
     bound = bound_rows(code, call, weights)
     checked = any(isinstance(s, Call) and s.checks is not None for s in spec.steps)
-    counts = (len(offsets), len(steps), len(bound), most, len(boxes), code.draws, int(checked))
+    stores = len(steps) - code.stores
+    counts = (len(offsets), len(steps), stores, len(bound), most, len(boxes), code.draws)
     where = [f"weft_grid_{name}", "weft_arena_at"] if labels else ["0", "0"]
     facts = f"weft_grids, {layout.plan.total}, {', '.join(where)}, weft_size_at"
     lines = [
@@ -108,7 +109,7 @@ def cuda_source(
         f"static const int weft_size_at[] = {{{numbers(index[by_value(n)] for n in labels)}}};",
         *(sized(code, f"weft_grid_{name}", labels, grids) if labels else ()),
         f"const weft_code weft_{name} = {{",
-        f"    {numbers(counts)},",
+        f"    {numbers((*counts, int(checked)))},",
         f"    weft_steps, weft_operands, weft_boxes, weft_bound, weft_offsets, {facts}}};",
     ]
     return "\n".join(lines) + "\n"

@@ -198,7 +198,7 @@ static int fetch_parts(const call *r, void *stream) {
     for (int i = 0; i < r->s->outputs; i++) {
         const weft_tensor *t = r->s->output + i;
         if (t->memory != weft_memory_of_weight) continue;
-        if (weft_fetch_weight(r->m, r->c, t->of, stream, r->error, r->room)) return 1;
+        if (weft_fetch_weight(r->m, t->of, stream, r->error, r->room)) return 1;
     }
     return 0;
 }
@@ -245,7 +245,7 @@ static int launch(const call *r, frame *f, int step, void *stream) {
     return failed(r, status, "launch ", k->name);
 }
 
-static int enqueue(const call *r, frame *f, void *stream) {
+static void bind(const call *r, frame *f) {
     const weft_code *c = r->c;
     for (int i = 0; i < c->bindings; i++) {
         const weft_binding *b = c->binding + i;
@@ -256,8 +256,11 @@ static int enqueue(const call *r, frame *f, void *stream) {
     pthread_mutex_lock(&r->m->lock);
     for (int i = 0; i < c->draws; i++) f->draws[i] = weft_draw(&r->m->generator);
     pthread_mutex_unlock(&r->m->lock);
-    for (int i = 0, drawn = 0; i < c->steps; i++) {
-        const weft_step *x = c->step + i;
+}
+
+static int enqueue(const call *r, frame *f, int first, int stop, void *stream) {
+    for (int i = first, drawn = 0; i < stop; i++) {
+        const weft_step *x = r->c->step + i;
         if (x->kernel >= 0 ? launch(r, f, i, stream) : draw(r, f, x, drawn++, stream)) return 1;
     }
     return 0;
@@ -283,25 +286,33 @@ static int finish(const call *r, void *stream) {
     return found ? weft_tell_fault(found, origin, r->error, r->room) : 0;
 }
 
+/* What a run is, up to its last kernel: where it may have a fault, it is waited for before anything
+   is stored into inputs and weights, which stay as they are if it had one. */
+static int run_steps(const call *r, frame *f, void *stream) {
+    bind(r, f);
+    if (enqueue(r, f, 0, r->c->stores, stream)) return 1;
+    int result = r->c->checked ? finish(r, stream) : 0;
+    return result ? result : enqueue(r, f, r->c->stores, r->c->steps, stream);
+}
+
 static int run_in(const call *r, frame *f, const weft_array *inputs, weft_array *outputs,
                   int from_host, void *stream) {
-    if (place_temporaries(r, f) || (from_host && stage(r, f, inputs, outputs))) return 1;
-    int counts[] = {r->s->inputs, r->s->outputs};
-    for (int i = 0; i < counts[0] + counts[1] && !from_host; i++)
-        f->tensors[i] = (weft_address)(uintptr_t)(i < counts[0] ? inputs[i].data
-                                                                 : outputs[i - counts[0]].data);
-    int result = enqueue(r, f, stream);
-    if (!result && from_host)
+    const weft_driver *cuda = r->m->cuda;
+    int given = r->s->inputs, result = place_temporaries(r, f);
+    for (int i = 0; i < given + r->s->outputs && !from_host; i++)
+        f->tensors[i] = (weft_address)(uintptr_t)(i < given ? inputs[i].data
+                                                            : outputs[i - given].data);
+    if (!result && from_host) result = stage(r, f, inputs, outputs);
+    if (!result) result = run_steps(r, f, stream);
+    if (!result && from_host) {
         result = unstage(r, f, inputs, outputs) || fetch_parts(r, stream);
-    if (!from_host && !result) {
+    } else if (!result) {
         f->pending = 1;
-        result = failed(r, r->m->cuda->cuEventRecord(f->done, stream), "record an event", "");
+        result = failed(r, cuda->cuEventRecord(f->done, stream), "record an event", "");
     }
-    if (result || !(from_host || r->c->checked)) {
-        if (result) r->m->cuda->cuStreamSynchronize(stream); /* of what was enqueued before it */
-        return result;
-    }
-    return finish(r, stream);
+    if (!from_host && !result) return 0;
+    int status = cuda->cuStreamSynchronize(stream); /* or else of what a failure left enqueued */
+    return result ? result : failed(r, status, "finish the kernels of a call", "");
 }
 
 static int can_run_on(const call *r, const weft_array *inputs, const weft_array *outputs,

@@ -31,10 +31,10 @@ typedef struct {
 } weft_step;
 
 /* A signature's program for an architecture. Buffers in the arena lie at `offset`, others have -1
-   there; with sizes `place` puts them at `base`, unless that is 0, and gives the bytes that they
+   there; steps from `stores` on store into inputs and weights. With sizes `place` puts them at `base`, unless that is 0, and gives the bytes that they
    take, and `fill` computes the grid of each step. Buffer `size_at[i]` is size i itself. */
 typedef struct {
-    int buffers, steps, bindings, operands, maps, draws, checked;
+    int buffers, steps, stores, bindings, operands, maps, draws, checked;
     const weft_step *step;
     const int *operand;
     const weft_box *map;
@@ -125,9 +125,9 @@ struct weft_model {
 /* Free a frame; the next one. */
 WEFT_LOCAL struct weft_frame *weft_free_frame(const weft_driver *cuda, struct weft_frame *f);
 
-/* Enqueue the copy of a weight to memory of the CPU, if runs of a code write to it. */
-WEFT_LOCAL int weft_fetch_weight(const weft_model *m, const weft_code *c, int number, void *stream,
-                                 char *error, size_t room);
+/* Enqueue the copy of a weight to memory of the CPU, if runs write to it. */
+WEFT_LOCAL int weft_fetch_weight(const weft_model *m, int number, void *stream, char *error,
+                                 size_t room);
 
 /* Say what CUDA cannot do; 1. */
 WEFT_LOCAL int weft_cuda_failed(const weft_driver *cuda, int status, const char *what,

@@ -31,19 +31,24 @@ void weft_seed(weft_model *m, uint64_t seed) {
     pthread_mutex_unlock(&m->lock);
 }
 
-int weft_fetch_weight(const weft_model *m, const weft_code *c, int number, void *stream,
-                      char *error, size_t room) {
+static int is_written(const weft_code *c, int weight) {
     for (int i = 0; i < c->bindings; i++) {
         const weft_binding *b = c->binding + i;
-        if (!b->written || b->memory != weft_memory_of_weight || b->of != number) continue;
-        weft_address from = (weft_address)(uintptr_t)m->weights[number];
-        const weft_weight *w = weft_weights + number;
-        int status = w->bytes ? m->cuda->cuMemcpyDtoHAsync(m->map.at[number], from,
-                                                           (size_t)w->bytes, stream)
-                              : 0;
-        return failed(m, status, "copy from the device ", w->name, error, room);
+        if (b->written && b->memory == weft_memory_of_weight && b->of == weight) return 1;
     }
     return 0;
+}
+
+int weft_fetch_weight(const weft_model *m, int number, void *stream, char *error, size_t room) {
+    const weft_weight *w = weft_weights + number;
+    int written = 0;
+    for (int i = 0; i < weft_signature_count; i++)
+        written |= is_written(m->target->code[i], number);
+    if (!written || !w->bytes) return 0;
+    weft_address from = (weft_address)(uintptr_t)m->weights[number];
+    int status =
+        m->cuda->cuMemcpyDtoHAsync(m->map.at[number], from, (size_t)w->bytes, stream);
+    return failed(m, status, "copy from the device ", w->name, error, room);
 }
 
 int weft_save(const weft_model *m, const char *path, char *error, size_t room) {
@@ -51,9 +56,8 @@ int weft_save(const weft_model *m, const char *path, char *error, size_t room) {
     if (failed(m, m->cuda->cuCtxPushCurrent(m->context), "use the context", "", error, room))
         return 1;
     int wrong = failed(m, m->cuda->cuCtxSynchronize(), "finish runs", "", error, room);
-    for (int i = 0; i < weft_signature_count; i++)
-        for (int n = 0; n < weft_weight_count && !wrong; n++)
-            wrong = weft_fetch_weight(m, m->target->code[i], n, NULL, error, room);
+    for (int n = 0; n < weft_weight_count && !wrong; n++)
+        wrong = weft_fetch_weight(m, n, NULL, error, room);
     wrong = wrong ||
             failed(m, m->cuda->cuStreamSynchronize(NULL), "copy the weights", "", error, room);
     m->cuda->cuCtxPopCurrent(&last);
