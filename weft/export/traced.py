@@ -123,7 +123,11 @@ def trace(
         results = compiled(source.callable, marker)(*source.args, **source.kwargs)
     if not marker.found:
         eager = "it ran in eager, as the first step of an optimiser does, which makes its state: "
-        told = f"{eager}take one in SOURCE" if steps else "the call computes nothing with tensors"
+        told = (
+            f"{eager}in SOURCE call weft.compile(step) once"
+            if steps
+            else "the call computes nothing with tensors"
+        )
         raise CaptureError(f"there is nothing to export: {told}")
     for name, leaf in paths(results):
         if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None:
