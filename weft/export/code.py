@@ -98,7 +98,7 @@ def lowered(
     first = len(graph.outputs) - len(captured.mutations)
     writes = dict(enumerate(captured.mutations, first))
     ordered = torch.are_deterministic_algorithms_enabled()
-    known = Known(captured.layouts, constants, ordered=ordered)
+    known = Known(captured.layouts, constants, ordered=ordered, alone=True)
     levels = uncollected()(lower)(graph, options, PassLog(options.verbose), known)
     emitted = driver.emitted_of(levels, options, writes)
     refuse_calls(emitted)
