@@ -28,7 +28,8 @@ case $part in both | tests)
     $python -c "import xdist" 2>/dev/null && jobs="-n 8"
     # shellcheck disable=SC2086
     timeout 200 $python -m pytest -q -p no:cacheprovider $jobs --maxfail=40 --durations=5 \
-        tests/gpu/test_device.py tests/sim/test_device.py > "$out/cuda-tests.txt" 2>&1 || status=1
+        tests/gpu/test_device.py tests/sim/test_device.py tests/export/test_cuda_device.py \
+        > "$out/cuda-tests.txt" 2>&1 || status=1
     tail -60 "$out/cuda-tests.txt"
     ;;
 esac

@@ -15,10 +15,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "weft"
 
 PRICED = {"core", "scalar", "targets", "kernel.ops", "emit.spelling", "emit.terms"}
-EXPORT = "build_files code command conditions folder tables traced weights".split()
+EXPORT = """build_files code command conditions cuda cuda_tables folder tables targets traced
+weights""".split()
 EXPORTING = {
     *("calling", "cli", "core", "driver", "frontend", "levels", "library", "link", "options"),
-    *("runtime", "scalar", "targets", "tensor.ops"),
+    *("runtime", "scalar", "targets", "tensor.ops", "config"),
 }
 MEASURING = {"weft", "driver", "options", "core.errors", "targets", "tune"}
 

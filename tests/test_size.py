@@ -5,8 +5,8 @@ docstrings cost nothing. The compiler is what leads from PyTorch to sources, as 
 everything of weft/ but its command line, and what runs programs: runtime, simulator, interpreters,
 the tuner, which measures them, and driver.py, calling.py and link/, which hand these a program. The
 other budget is for all of weft/ and bench/: tinygrad's own limit, 26,000, and what was asked for
-since: loops of a user's text that start anywhere, rows of scatters, bags, random numbers and special
-functions, sorts, results in place, steps as one program, sparse gradients, several processes, their
+since: loops of a user's text that start anywhere, rows of scatters, bags, random numbers and
+special functions, sorts, results in place, whole steps, sparse gradients, several processes, their
 benchmarks. On top of both, as issue 16 has it, come
 scalar/choices.py, tune/price and moves as values: what names decisions, what counts the work of a
 scheduled kernel, and what names, prints, parses, checks and lists moves of a user's schedule; none
@@ -36,14 +36,14 @@ transforms""".split()
 BY_HAND = ("values", "loop_values", "slab_values", "script", "legal")
 
 COMPILER_LINES = (
-    25_220  # 17,200 before training: 100 rows, segments, warm starts; 300 of collectives
+    25_225  # 17,200 before training: 100 rows, segments, warm starts; 300 of collectives
 )
 SEARCH_LINES = 2_630  # 1,200 until it had a benchmark, deltas, splits, functions, enlarge, memory
 GRADIENT_LINES = 1_040  # 1,000 without values of a scatter that are the last, or left out
 TRAIN_LINES = 650
-ROADS_LINES = {"onnx": 3_500, "jax": 1_500, "export": 1_700}  # of folders that nothing imports
+ROADS_LINES = {"onnx": 3_500, "jax": 1_500, "export": 1_850}  # of folders that nothing imports
 EXPLAIN_LINES = 700  # of weft/explain, which decides nothing: it counts, tells and shows
-ALL_LINES = 35_640
+ALL_LINES = 35_645
 FILE_LINES = 400
 FUNCTION_LINES = 50
 

@@ -303,7 +303,8 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         program = made[changed.level] = changed
 
     if program.level == "torch":
-        run("n", lambda g: to_tensor(g, options.fallback, library, target.tiled))
+        stay = ((), ()) if known.alone else (library, target.tiled)
+        run("n", lambda g: to_tensor(g, options.fallback, *stay))
         run("n", lambda p: thought_large(p, known.few or ()) if narrows else p)
     layouts, free = with_hints((known.layouts, tuple(sizes_of(start).values())), hints_of(program))
     price, prices = price_for(target, free), Prices()

@@ -16,8 +16,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from weft.cli.program import Source
-from weft.export.code import targets_of
 from weft.export.folder import write_folder
+from weft.export.targets import targets_of
 from weft.export.traced import trace
 from weft.options import Options
 from weft.runtime.extern import torch_dtype
@@ -48,7 +48,7 @@ class Signature(ctypes.Structure):
     _fields_ = [
         ("name", ctypes.c_char_p), ("inputs", C), ("outputs", C), ("sizes", C),
         ("input", ctypes.POINTER(Tensor)), ("output", ctypes.POINTER(Tensor)),
-        ("size", ctypes.POINTER(Size)), ("keeps_state", C),
+        ("size", ctypes.POINTER(Size)), ("keeps_state", C), ("draws", C),
     ]  # fmt: skip
 
 
@@ -105,6 +105,12 @@ class Library:
         if failed:
             raise Refused(failed, self.error.value.decode())
 
+    def seed(self, seed: int) -> None:
+        self.call("seed", self.model, ctypes.c_uint64(seed))
+
+    def save(self, path: Path) -> None:
+        self.checked(self.call("save", self.model, str(path).encode(), *self.room()))
+
     def shape(self, number: int, given: Any, output: int, rank: int) -> tuple[list[int], list[int]]:
         shape, strides = (N * max(1, rank))(), (N * max(1, rank))()
         self.checked(self.call("shape", number, given, output, shape, strides, *self.room()))
@@ -158,11 +164,12 @@ def export(
     folder: Path,
     target: str = "cpu",
     name: str = "m",
+    steps: bool = False,
     **options: Any,
 ) -> None:
     """Export calls of one program as signatures of a model."""
-    chosen = Options(target="cpu", freeze=True, random="eager", **options)
-    calls = [trace(source, chosen, targets_of(target)) for source in sources]
+    chosen = Options(target="cpu", freeze=True, **options)
+    calls = [trace(source, chosen, targets_of(target), steps=steps) for source in sources]
     write_folder(folder, name, calls)
 
 

@@ -15,6 +15,7 @@ EXAMPLE = Path(__file__).with_name("example.c")
 MARK = "weft-export.txt"  # a folder that has it may be written anew
 LEFT_OUT = ("-pipe", "-fPIC", "-Wno-psabi")  # of the flags, what is given otherwise
 WARNINGS = "-Wall -Wextra -Wno-psabi"
+LIBRARIES = "-lm -ldl"
 
 
 def build_files(
@@ -49,13 +50,13 @@ OBJECTS := {" ".join(f"build/{s.removesuffix('.c')}.o" for s in sources)}
 all: lib{name}.so lib{name}.a example
 
 lib{name}.so: $(OBJECTS)
-\t$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(LDFLAGS) -lm
+\t$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(LDFLAGS) {LIBRARIES}
 
 lib{name}.a: $(OBJECTS)
 \trm -f $@ && $(AR) rcs $@ $^
 
 example: example.c lib{name}.a
-\t$(CC) $(FLAGS) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lm
+\t$(CC) $(FLAGS) $(CFLAGS) -o $@ $^ $(LDFLAGS) {LIBRARIES}
 
 {march}
 
@@ -96,7 +97,7 @@ foreach(kind STATIC SHARED)
   string(TOLOWER {name}_${{kind}} library)
   add_library(${{library}} ${{kind}} $<TARGET_OBJECTS:{name}_objects>)
   target_include_directories(${{library}} PUBLIC .)
-  target_link_libraries(${{library}} PUBLIC Threads::Threads m)
+  target_link_libraries(${{library}} PUBLIC Threads::Threads m ${{CMAKE_DL_LIBS}})
   set_target_properties(${{library}} PROPERTIES OUTPUT_NAME {name})
 endforeach()
 add_library({name} ALIAS {name}_static)

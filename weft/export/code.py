@@ -5,27 +5,27 @@ code.layout.spec.steps, code.sources["k_relu"]
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from weft import driver
 from weft.core.collector import uncollected
-from weft.core.errors import UnsupportedOpError, WeftError, choice
+from weft.core.errors import UnsupportedOpError
 from weft.core.passes import PassLog
 from weft.frontend.graph import Captured, Known
+from weft.frontend.randoms import SEEDS
 from weft.levels import lower
 from weft.library.calls import WROTE
 from weft.link.cpu import prepared
 from weft.link.program import WRITE, Emitted
 from weft.options import Options
-from weft.runtime.compiler import ISAS
+from weft.runtime.gpu_program import GPUKernel
 from weft.runtime.layout import Layout, item_bytes, lay_out
 from weft.runtime.sizes import IN_C, SIZES, in_c, named_sizes
-from weft.runtime.spec import Buffer, Call, Extern, ProgramSpec
+from weft.runtime.spec import Buffer, Call, ProgramSpec
 from weft.scalar.nest import Call as LibraryCall
-from weft.targets.cpu import CPUS, isa_name
 
 
 @dataclass(frozen=True)
@@ -33,47 +33,35 @@ class Isa:
     """An instruction set: what the C compiler needs for it, and how a program asks for it.
 
     `machine` is what compilers define where they compile for such machines at all, "" for any.
+    A GPU's architecture is one with a `capability`, that of devices that it is made for.
     """
 
     name: str
     machine: str
     flags: tuple[str, ...]
     features: tuple[str, ...]  # of __builtin_cpu_supports
+    capability: tuple[int, int] | None = None
 
 
-V3 = ("avx2", "fma", "bmi", "bmi2")
-V4 = (*V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-FEATURES = {"avx2": V3, "avx512": V4, "avx512_bf16": (*V4, "avx512bf16")}
-BEST_FIRST = ("avx512_bf16", "avx512", "avx2", "neon", "plain")
-
-
-def isa_of(name: str) -> Isa:
-    """The instruction set called that; "cpu" is that of this machine."""
-    if name in FEATURES:
-        return Isa(name, "__x86_64__", ISAS[CPUS[name].isa], FEATURES[name])
-    return Isa(name, "__aarch64__" if name == "neon" else "", (), ())
-
-
-def targets_of(text: str) -> dict[str, Isa]:
-    """Instruction sets by target, of a list such as "cpu:avx2,cpu:avx512", best first."""
-    found: dict[str, Isa] = {}
-    for target in text.split(","):
-        own = f"cpu:{isa_name()}" if target in ("cpu", "auto") else target
-        known = ("cpu", *(f"cpu:{name}" for name in BEST_FIRST))
-        name = choice("target of an export", own, known).removeprefix("cpu:")
-        if any(isa.name == name for isa in found.values()):
-            raise WeftError(f"--target {text} has {name} twice")
-        found["cpu" if target == "auto" else target] = isa_of(name)
-    return dict(sorted(found.items(), key=lambda item: BEST_FIRST.index(item[1].name)))
+DRAWS = "draws"  # the buffer with the seeds of a run
+SEED = Buffer(DRAWS, "i64", (), (), "sizes")
 
 
 @dataclass(frozen=True)
 class Code:
-    """A signature's program for an instruction set; all steps are kernels."""
+    """A signature's program for an instruction set; all steps are kernels, but on GPUs draws.
+
+    `draws` is how many seeds of random numbers a run draws. GPUs have kernels, and their cubins;
+    their last steps, as many as `stores`, store into inputs.
+    """
 
     isa: Isa
     layout: Layout
     sources: Mapping[str, str]
+    draws: int
+    kernels: Mapping[str, GPUKernel] = field(default_factory=dict[str, GPUKernel])
+    cubins: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    stores: int = 0
 
     def with_symbols(self, symbols: Mapping[str, str]) -> "Code":
         """Its kernels called otherwise; their texts are no part of it any more."""
@@ -90,29 +78,35 @@ class Code:
         return sum(isinstance(s, Call) and s.once is not None for s in self.layout.spec.steps)
 
 
-def make_codes(captured: Captured, options: Options, targets: Mapping[str, Isa]) -> list[Code]:
-    """A captured program for each of the targets."""
-    chosen = ((replace(options, target=name, fallback="aten"), t) for name, t in targets.items())
-    return [make_code(captured, own, isa) for own, isa in chosen]
-
-
 def make_code(captured: Captured, options: Options, isa: Isa) -> Code:
-    """Lower a program; UnsupportedOpError lists all ops that have no code, with their lines."""
+    """A program for a CPU."""
+    constants = captured.constants()
+    emitted, writes = lowered(captured, options, constants)
+    spec, sources = prepared(emitted, writes, constants)
+    spec, copies, draws = without_externs(spec)
+    return Code(isa, lay_out(spec), {**sources, **copies}, draws)
+
+
+def lowered(
+    captured: Captured, options: Options, constants: Sequence[int]
+) -> tuple[Emitted, dict[int, int]]:
+    """A program lowered, and which outputs go into which inputs.
+
+    UnsupportedOpError lists all ops that have no code, with their lines.
+    """
     graph = captured.graph
     first = len(graph.outputs) - len(captured.mutations)
-    writes, constants = dict(enumerate(captured.mutations, first)), captured.constants()
+    writes = dict(enumerate(captured.mutations, first))
     ordered = torch.are_deterministic_algorithms_enabled()
-    known = Known(captured.layouts, constants, ordered=ordered)
+    known = Known(captured.layouts, constants, ordered=ordered, alone=True)
     levels = uncollected()(lower)(graph, options, PassLog(options.verbose), known)
     emitted = driver.emitted_of(levels, options, writes)
     refuse_calls(emitted)
-    spec, sources = prepared(emitted, writes, constants)
-    spec, copies = without_externs(spec)
-    return Code(isa, lay_out(spec), {**sources, **copies})
+    return emitted, writes
 
 
 def refuse_calls(emitted: Emitted) -> None:
-    calls = [step for step in emitted.program.each if isinstance(step, LibraryCall)]
+    calls = [s for s in emitted.program.each if isinstance(s, LibraryCall) and not is_draw(s)]
     told = dict.fromkeys(
         f"{c.target} ({c.reason})" + (f" at {c.origin}" if c.origin else "") for c in calls
     )
@@ -121,23 +115,39 @@ def refuse_calls(emitted: Emitted) -> None:
         raise UnsupportedOpError(f"{count} no code without torch: {'; '.join(told)}")
 
 
-def without_externs(spec: ProgramSpec) -> tuple[ProgramSpec, dict[str, str]]:
-    """The spec with its last externs, which store into inputs, as kernels that copy."""
+def is_draw(call: LibraryCall) -> bool:
+    """Whether it draws a seed of random numbers from torch's generator, as randoms.py does."""
+    return call.target == "aten.randint.low" and [*call.arguments.args] == [*SEEDS, []]
+
+
+def without_externs(spec: ProgramSpec) -> tuple[ProgramSpec, dict[str, str], int]:
+    """The spec with its externs as kernels that copy: seeds from where a run has put all that it
+    draws, and in the end what is stored into inputs; these kernels; how many seeds are drawn."""
     buffers = {b.name: b for b in spec.buffers}
     steps: list[Call] = []
     copies: dict[str, str] = {}
+    labels = [label for label, _ in spec.sizes]
+    draws = 0
     for step in spec.steps:
         if isinstance(step, Call):
             steps.append(step)
-        elif step.target == WRITE:
+            continue
+        if step.target == WROTE:
+            continue
+        starts: tuple[int, ...] = ()
+        if step.target == WRITE:
             into, value = step.reads
-            symbol = f"k_store{len(copies)}"
-            labels = [label for label, _ in spec.sizes]
-            copies[symbol] = copy_source(symbol, buffers[value], buffers[into], labels)
-            steps.append(Call(symbol, (value, into, *([SIZES] if labels else []))))
         else:
-            assert isinstance(step, Extern) and step.target == WROTE
-    return replace(spec, steps=tuple(steps)), copies
+            (into,), value = step.outputs, DRAWS
+            draws, starts = draws + 1, (8 * draws, 0)
+        if into is None:  # nothing reads it, and others are drawn after it
+            continue
+        sized = labels if step.target == WRITE else []
+        symbol = f"k_store{len(copies)}"
+        copies[symbol] = copy_source(symbol, buffers.get(value, SEED), buffers[into], sized)
+        steps.append(Call(symbol, (value, into, *([SIZES] if sized else [])), starts=starts))
+    drawn = [replace(SEED, shape=(draws,), strides=(1,))] if draws else []
+    return replace(spec, buffers=(*spec.buffers, *drawn), steps=tuple(steps)), copies, draws
 
 
 def copy_source(symbol: str, value: Buffer, into: Buffer, labels: Sequence[str]) -> str:

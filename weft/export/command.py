@@ -16,8 +16,8 @@ from weft.cli.output import show, working
 from weft.cli.program import IrText, SourceSpec
 from weft.cli.source import load
 from weft.core.errors import WeftError
-from weft.export.code import targets_of
 from weft.export.folder import check_name, write_folder
+from weft.export.targets import targets_of
 from weft.export.traced import trace, with_shapes
 
 
@@ -30,12 +30,15 @@ def export_command(
     ] = "",
     target: Annotated[
         str,
-        typer.Option("--target", help="cpu, or cpu:avx2,cpu:avx512,cpu:neon,cpu:plain"),
+        typer.Option("--target", help="cpu:avx2,cpu:avx512,cpu:neon,cpu:plain or sm_80,sm_90a"),
     ] = "cpu",
     signature: Annotated[
         list[str] | None,
         typer.Option("--signature", metavar="X=8x64,..", help="shapes of arguments; several times"),
     ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="SOURCE takes gradients itself: it is a training step")
+    ] = False,
     fuse: given.Fuse = "greedy",
     search: given.Search = "off",
     dynamic: given.Dynamic = False,
@@ -48,14 +51,14 @@ def export_command(
     folder = Path(output).resolve()
     name = check_name(name or re.sub(r"\W", "_", folder.name.lower()))
     targets = targets_of(target)
-    options = given.options({**locals(), "target": "cpu"}, freeze=True)
+    options = given.options({**locals(), "target": "cpu"}, freeze=True, random="fused")
     with working("loading"):
         program = load(SourceSpec(text, source, seed))
     if isinstance(program, IrText):
         raise WeftError("weft export takes a PyTorch program, not IR text")
     with working("compiling"), redirect_stdout(sys.stderr):
         sources = [with_shapes(program, text) for text in signature or ("",)]
-        calls = [trace(source, options, targets) for source in sources]
+        calls = [trace(source, options, targets, steps=train) for source in sources]
     with working("writing"):
         write_folder(folder, name, calls)
     show((folder / "weft-export.txt").read_text(encoding="utf-8").strip())

@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.core.errors import CaptureError, SourceError, WeftError
-from weft.export import build_files
+from weft.export import build_files, cuda_tables
 from weft.export.code import Code, Isa
+from weft.export.cuda_tables import Kernel
 from weft.export.tables import calls_source, code_source, model_source
 from weft.export.traced import Traced
 from weft.export.weights import Weight, merged, write
@@ -20,9 +21,11 @@ from weft.runtime.compiler import HEADERS
 from weft.runtime.native import once_inputs
 
 OWN = Path(__file__).parent
-SHARED = """weft.h weft_main.h weft_pool.h weft_vector.h weft_math.h weft_math_f64.h
+CPU = """weft.h weft_main.h weft_pool.h weft_vector.h weft_math.h weft_math_f64.h
 gpu/weft_special.h weft_steps.c weft_pool.c""".split()
-MODEL = ("weft_parts.h", "weft_model.c", "weft_weights.c")
+MODEL = "weft_parts.h weft_shapes.c weft_random.c weft_weights.c".split()  # of any model
+ON_CPUS = "weft_cpu.h weft_model.c".split()
+ON_GPUS = "weft_cuda.h weft_cuda.c weft_cuda_open.c weft_driver.c".split()
 # Files and targets of builds, and the system's headers, before which -I. finds the model's own.
 TAKEN = """example all clean help install package test alloca assert ctype endian errno fcntl
 features float immintrin limits math pthread sched setjmp signal stdarg stdatomic stddef stdint
@@ -105,6 +108,26 @@ def texts_of(name: str, calls: Sequence[Traced]) -> dict[str, str]:
     """The C of a model by its path, but for what builds it."""
     weights, places = merged([call.weights for call in calls])
     check_state(calls, weights, places)
+    isas = isas_of(calls)
+    gpu = isas[0].capability is not None
+    made, cubins = (cuda_files if gpu else cpu_files)(name, calls, places)
+    files = {**made, f"{name}.c": model_source(calls, isas, weights, places, cubins)}
+    shared = [] if gpu else [HEADERS / f for f in CPU]
+    for path in (*shared, *(OWN / f for f in (*MODEL, *(ON_GPUS if gpu else ON_CPUS)))):
+        own = "weft_core.h" if path.name == "weft.h" else path.name
+        text = (PER_CALL if path.name == "weft.h" else "") + path.read_text()
+        files[f"runtime/{header(own, name)}"] = text
+    files["example.c"] = build_files.example(calls[0])
+    device = (OWN / "weft_model_cuda.h").read_text() if gpu else ""
+    files[f"{name}.h"] = (OWN / "weft_model.h").read_text().replace("/* DEVICE */\n", device)
+    return {path: renamed(text, name) for path, text in files.items()}
+
+
+Files = tuple[dict[str, str], dict[str, list[Kernel]]]  # texts, and kernels of GPUs by these
+
+
+def cpu_files(name: str, calls: Sequence[Traced], places: Sequence[Sequence[int]]) -> Files:
+    """What is a model's own of CPUs: kernels, their tables, and what calls them."""
     files: dict[str, str] = {}
     for made in zip(*(call.codes for call in calls), strict=True):
         isa = made[0].isa
@@ -115,14 +138,23 @@ def texts_of(name: str, calls: Sequence[Traced]) -> dict[str, str]:
             text = code_source(code, call, places[n], f"{isa.name}_{n}")
             files[f"kernels/{isa.name}/{name}_{isa.name}_{n}.c"] = guarded(LENIENT + text, isa)
     files[f"runtime/{name}_calls.c"] = calls_source([c for call in calls for c in call.codes])
-    files[f"{name}.c"] = model_source(calls, isas_of(calls), weights, places)
-    for path in (*(HEADERS / f for f in SHARED), *(OWN / f for f in MODEL)):
-        own = "weft_core.h" if path.name == "weft.h" else path.name
-        text = (PER_CALL if path.name == "weft.h" else "") + path.read_text()
-        files[f"runtime/{header(own, name)}"] = text
-    files["example.c"] = build_files.example(calls[0])
-    files[f"{name}.h"] = (OWN / "weft_model.h").read_text()
-    return {path: renamed(text, name) for path, text in files.items()}
+    return files, {}
+
+
+def cuda_files(name: str, calls: Sequence[Traced], places: Sequence[Sequence[int]]) -> Files:
+    """What is a model's own of GPUs: cubins, and the tables of launches."""
+    files: dict[str, str] = {}
+    cubins: dict[str, list[Kernel]] = {}
+    for made in zip(*(call.codes for call in calls), strict=True):
+        arch = made[0].isa.name
+        kernels = cuda_tables.kernels_of(made, f"{name}_{arch}_cubin")
+        cubins[arch] = [*kernels.values()]
+        for kernel in cubins[arch]:
+            files[f"kernels/{arch}/{kernel.array}.c"] = cuda_tables.cubin_source(kernel)
+        for n, (code, call) in enumerate(zip(made, calls, strict=True)):
+            text = cuda_tables.cuda_source(code, call, places[n], f"{arch}_{n}", [*kernels])
+            files[f"kernels/{arch}/{name}_{arch}_{n}.c"] = LENIENT + text
+    return files, cubins
 
 
 def isas_of(calls: Sequence[Traced]) -> list[Isa]:

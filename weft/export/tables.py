@@ -4,9 +4,11 @@ code_source(code, call, "avx2_0")      # a signature's code for an instruction s
 model_source(calls, isas, weights)     # what all codes share: shapes, names, which code is chosen
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
-from weft.export.code import Code, Isa, buffers_of
+from weft.export.code import DRAWS, Code, Isa, buffers_of
 from weft.export.traced import Tensor, Traced
 from weft.export.weights import Weight
 from weft.runtime.layout import item_bytes
@@ -33,22 +35,18 @@ def numbers(values: Iterable[int]) -> str:
 def code_source(code: Code, call: Traced, weights: Sequence[int], name: str) -> str:
     """The tables of a code; `weights` are the numbers that the call's own have in the model."""
     layout, index = code.layout, code.layout.index
-    count = len(call.captured.placeholders)
-    places = [*range(count), *(index[n] for n in layout.spec.outputs)]
-    bound = [
-        f"{{{at}, weft_memory_{b.memory}, {weights[b.of] if b.memory == 'of_weight' else b.of}}}"
-        for at, b in zip(places, call.bindings, strict=True)
-    ]
+    bound = bound_rows(code, call, weights)
     kept = [f"{{{i}, {b.span * item_bytes(b)}}}" for i, b in buffers_of(layout, "kept")]
     offsets = [layout.plan.offsets.get(b.name, -1) for b in layout.spec.buffers]
     checks = [s.checks if isinstance(s, Call) else None for s in layout.spec.steps]
+    given = ", ".join(str(index.get(n, -1)) for n in (SIZES, NUMBERS, DRAWS))
     facts = [
         f"&weft_{name}_program, {len(offsets)}, {code.once}, {len(checks)}, {len(bound)}, ",
-        f"{len(kept)}, {index.get(SIZES, -1)}, {index.get(NUMBERS, -1)},\n    weft_bound, ",
+        f"{len(kept)}, {given}, {code.draws},\n    weft_bound, ",
         f"weft_kept, weft_offsets, weft_numbers, {layout.plan.total}, weft_origins",
     ]
     lines = [
-        '#include "weft_parts.h"',
+        '#include "weft_cpu.h"',
         c_tables(layout, f"weft_{name}_program"),
         table("static const weft_binding weft_bound[]", bound),
         table("static const weft_held weft_kept[]", kept),
@@ -58,6 +56,17 @@ def code_source(code: Code, call: Traced, weights: Sequence[int], name: str) -> 
         f"const weft_code weft_{name} = {{\n    {''.join(facts)},\n}};",
     ]
     return "\n".join(lines) + "\n"
+
+
+def bound_rows(code: Code, call: Traced, weights: Sequence[int]) -> list[str]:
+    """Rows of weft_binding: placeholders, then results."""
+    index, count = code.layout.index, len(call.captured.placeholders)
+    places = [*range(count), *(index[n] for n in code.layout.spec.outputs)]
+    return [
+        f"{{{at}, weft_memory_{b.memory}, {weights[b.of] if b.memory == 'of_weight' else b.of}, "
+        f"{int(i >= count or i in call.captured.mutations)}}}"
+        for i, (at, b) in enumerate(zip(places, call.bindings, strict=True))
+    ]
 
 
 def calls_source(codes: Sequence[Code]) -> str:
@@ -118,9 +127,10 @@ def signature_source(
         fill, refuse = f"weft_fill{number}", f"weft_refuse{number}"
         lines += fill_source(fill, tensors, list(sizes)) + refuse_source(refuse, call, list(sizes))
     state = any(call.bindings[i].memory == "of_weight" for i in call.captured.mutations)
+    draws = max(code.draws for code in call.codes)
     counts = f"{len(call.inputs)}, {len(call.outputs)}, {len(sizes)}"
     places = f"weft_inputs{number}, weft_outputs{number}, weft_sizes{number}"
-    declared = f"{{{text(call.name)}, {counts}, {places}, {int(state)}}}"
+    declared = f"{{{text(call.name)}, {counts}, {places}, {int(state)}, {draws}}}"
     return lines, declared, f"{{{len(extents)}, {own}, {fill}, {refuse}}}"
 
 
@@ -146,14 +156,25 @@ def runs_source(isa: Isa) -> list[str]:
     return [f"static int weft_runs_{isa.name}(void) {{", f"    {first} return 1{tests};", "}"]
 
 
+def cubins_source(isa: Isa, kernels: Sequence[Any]) -> list[str]:
+    """C that lists the kernels of a GPU."""
+    declared = [f"extern WEFT_LOCAL const uint64_t {k.array}[];" for k in kernels]
+    rows = [k.row for k in kernels] or ["{0}"]
+    return [*declared, table(f"static const weft_cubin weft_cubins_{isa.name}[]", rows)]
+
+
 def model_source(
     calls: Sequence[Traced],
     isas: Sequence[Isa],
     weights: Sequence[Weight],
     places: Sequence[Sequence[int]],
+    cubins: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> str:
-    """The C file that names all codes and shapes; `places` are the numbers of calls' weights."""
-    lines = ['#include "weft_parts.h"', *IN_C]
+    """The C file that names all codes and shapes; `places` are the numbers of calls' weights.
+
+    `cubins` are the kernels of GPUs, by the names of these.
+    """
+    lines = [f'#include "weft_{"cuda" if cubins else "cpu"}.h"', *IN_C]
     rows: list[str] = []
     for isa in isas:
         names = [f"weft_{isa.name}_{n}" for n in range(len(calls))]
@@ -163,10 +184,14 @@ def model_source(
             *opens,
             *(f"extern WEFT_LOCAL const weft_code {n};" for n in names),
             table(f"static const weft_code *const weft_{isa.name}[]", [f"&{n}" for n in names]),
-            *runs_source(isa),
+            *(cubins_source(isa, cubins[isa.name]) if cubins else runs_source(isa)),
             *closes,
         ]
-        row = f"{{{text(isa.name)}, weft_runs_{isa.name}, weft_{isa.name}}},"
+        facts = f"weft_runs_{isa.name}"
+        if isa.capability is not None:
+            numbered = *isa.capability, int(isa.name.endswith("a")), len(cubins[isa.name])
+            facts = f"{numbers(numbered)}, weft_cubins_{isa.name}"
+        row = f"{{{text(isa.name)}, {facts}, weft_{isa.name}}},"
         rows += [*opens, f"    {row}", *closes]
     both = zip(calls, places, strict=True)
     told = [signature_source(n, call, own) for n, (call, own) in enumerate(both)]
@@ -175,7 +200,7 @@ def model_source(
         table("const weft_signature weft_declared[]", [row for _, row, _ in told]),
         table("const weft_extents weft_extents_of[]", [row for _, _, row in told]),
         table("const weft_weight weft_weights[]", [w.row(text) for w in weights]),
-        "\n".join(["const weft_target weft_targets[] = {", *rows, "    {0, 0, 0},", "};"]),
+        "\n".join(["const weft_target weft_targets[] = {", *rows, "    {0},", "};"]),
         f"const int weft_weight_count = {len(weights)}, weft_signature_count = {len(calls)};",
         "const int weft_target_count = sizeof weft_targets / sizeof *weft_targets - 1;",
     ]

@@ -25,8 +25,9 @@ from weft.cli.program import Source
 from weft.core.errors import CaptureError, WeftError, choice
 from weft.core.node import Node, op_of
 from weft.core.types import TensorType
-from weft.export.code import Code, Isa, make_codes
+from weft.export.code import Code, Isa
 from weft.export.conditions import conditions
+from weft.export.targets import make_codes
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.torch_level import type_of
 from weft.options import Options
@@ -108,15 +109,30 @@ def empty(t: TensorType) -> torch.Tensor:
     return torch.empty_strided(t.shape, t.layout, dtype=torch_dtype(str(t.dtype.word)))
 
 
-def trace(source: Source, options: Options, targets: Mapping[str, Isa]) -> Traced:
-    """A source's call, lowered for some targets; CaptureError where it is not one graph."""
+def trace(
+    source: Source, options: Options, targets: Mapping[str, Isa], *, steps: bool = False
+) -> Traced:
+    """A source's call, lowered for some targets; CaptureError where it is not one graph.
+
+    With `steps` it may take gradients itself, as a training step does.
+    """
     told = source.freed(replace(options, fallback="error"))
     sizes = told.pop("sizes", None)
     marker = _Marker(Options(**told), sizes, True, targets=targets)
-    with torch.no_grad():
+    with torch.set_grad_enabled(steps):
         results = compiled(source.callable, marker)(*source.args, **source.kwargs)
     if not marker.found:
-        raise CaptureError("the call computes nothing with tensors, so there is nothing to export")
+        eager = "it ran in eager, as the first step of an optimiser does, which makes its state: "
+        told = (
+            f"{eager}in SOURCE call weft.compile(step) once"
+            if steps
+            else "the call computes nothing with tensors"
+        )
+        raise CaptureError(f"there is nothing to export: {told}")
+    for name, leaf in paths(results):
+        if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None:
+            place = dotted("", name) or "out"
+            raise CaptureError(f"output {place} has a history of gradients: detach it in SOURCE")
     captured, codes, given, fresh, shape_env = marker.found[-1]
     if any(p.region is not None for p in captured.placeholders):
         raise CaptureError("arguments that share memory which the program writes to")

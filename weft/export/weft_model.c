@@ -1,11 +1,11 @@
-/* Opens, runs and closes an exported model: its tables are those of weft_parts.h. */
+/* Opens, runs and closes a model for CPUs: its tables are those of weft_cpu.h. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "weft_parts.h"
+#include "weft_cpu.h"
 #include "weft_pool.h"
 
 /* Addresses of all buffers of a signature, and the memory of its temporaries: of one run. */
@@ -13,12 +13,14 @@ typedef struct frame {
     struct frame *next;
     void *arena;
     size_t bytes;
+    int64_t *draws; /* random numbers, which a run begins with */
     void *b[];
 } frame;
 
 struct weft_model {
     const weft_target *target;
     weft_map map;
+    weft_generator generator;
     pthread_mutex_t lock;
     frame **idle;  /* by signature, those that no run uses */
     void ***kept;  /* by signature, what its first steps have made */
@@ -26,12 +28,6 @@ struct weft_model {
 
 static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
 static int instances; /* of all models of this library: the last one ends the threads */
-
-int weft_signatures(void) { return weft_signature_count; }
-
-const weft_signature *weft_signature_of(int number) {
-    return number < 0 || number >= weft_signature_count ? NULL : weft_declared + number;
-}
 
 const char *weft_isa(const weft_model *model) { return model->target->name; }
 
@@ -45,8 +41,10 @@ static void *aligned(size_t bytes) {
 
 static frame *new_frame(const weft_model *m, int number) {
     const weft_code *c = m->target->code[number];
-    frame *f = calloc(1, sizeof *f + sizeof(void *) * (size_t)(c->buffers + 1));
+    frame *f = calloc(1, sizeof *f + 8 * (size_t)(c->buffers + c->draws + 1));
     if (!f) return NULL;
+    f->draws = (int64_t *)(f->b + c->buffers);
+    if (c->draws_at >= 0) f->b[c->draws_at] = f->draws;
     if (!c->program->arena) {
         f->arena = aligned((size_t)c->arena);
         if (!f->arena) {
@@ -84,123 +82,6 @@ static void give_frame(weft_model *m, int number, frame *f) {
     pthread_mutex_unlock(&m->lock);
 }
 
-/* ---- the shapes of a call */
-
-/* The extents of all tensors of a call, which sizes decide: what the inputs have. */
-static int find_sizes(const weft_signature *s, const weft_extents *e, const weft_array *inputs,
-                      int64_t *sizes, char *error, size_t room) {
-    for (int i = 0; i < s->sizes; i++) {
-        const weft_size *n = s->size + i;
-        const char *name = s->input[n->input].name;
-        if (!inputs[n->input].shape) {
-            snprintf(error, room, "input %s needs a shape, which decides %s", name, n->name);
-            return 1;
-        }
-        sizes[i] = inputs[n->input].shape[n->dimension];
-        if (sizes[i] < n->low || sizes[i] > n->high || sizes[i] % n->divisor) {
-            snprintf(error, room,
-                     "dimension %d of input %s is %lld, and the model takes %lld to %lld, in steps "
-                     "of %lld",
-                     n->dimension, name, (long long)sizes[i], (long long)n->low,
-                     (long long)n->high, (long long)n->divisor);
-            return 1;
-        }
-    }
-    const char *refused = e->refuse ? e->refuse(sizes) : NULL;
-    if (refused) snprintf(error, room, "the model takes only sizes with %s", refused);
-    return refused != NULL;
-}
-
-static void show(char *text, size_t room, int rank, const int64_t *shape) {
-    size_t n = (size_t)snprintf(text, room, "[");
-    for (int i = 0; i < rank && n < room; i++)
-        n += (size_t)snprintf(text + n, room - n, i ? ", %lld" : "%lld", (long long)shape[i]);
-    if (n < room) snprintf(text + n, room - n, "]");
-}
-
-/* Whether memory is as a tensor is declared, and its extents are. */
-static int fits(const weft_tensor *t, const char *what, const weft_array *a, const int64_t *shape,
-                char *error, size_t room) {
-    const int64_t *strides = shape + t->rank;
-    int64_t count = 1, same = 1;
-    for (int i = 0; i < t->rank; i++) {
-        count *= shape[i];
-        if (a->shape && a->shape[i] != shape[i]) same = 0;
-    }
-    if (!same) {
-        char has[160], wants[160];
-        show(has, sizeof has, t->rank, a->shape);
-        show(wants, sizeof wants, t->rank, shape);
-        snprintf(error, room, "%s %s has the shape %s, not %s", what, t->name, has, wants);
-        return 0;
-    }
-    for (int i = 0; i < t->rank && a->strides; i++)
-        if (shape[i] > 1 && count && a->strides[i] != strides[i]) {
-            snprintf(error, room, "%s %s has a stride of %lld in dimension %d, not %lld", what,
-                     t->name, (long long)a->strides[i], i, (long long)strides[i]);
-            return 0;
-        }
-    if (count && (!a->data || (uintptr_t)a->data % (unsigned)t->item_bytes)) {
-        snprintf(error, room, "%s %s has no memory, or not at a multiple of %d bytes", what,
-                 t->name, t->item_bytes);
-        return 0;
-    }
-    return 1;
-}
-
-/* Sizes and extents of a call: in `extents`, which the caller frees, unless they are constant. */
-static const int64_t *find_extents(int number, const weft_array *inputs, int64_t **own,
-                                   int64_t **sizes, char *error, size_t room) {
-    const weft_signature *s = weft_signature_of(number);
-    *own = *sizes = NULL;
-    if (!s || (!inputs && s->inputs)) {
-        snprintf(error, room, "there is no signature %d, or no inputs for it", number);
-        return NULL;
-    }
-    const weft_extents *e = weft_extents_of + number;
-    if (!s->sizes) return e->extents;
-    *own = malloc(sizeof **own * (size_t)(e->extent_count + s->sizes));
-    if (!*own) {
-        snprintf(error, room, "memory is short");
-        return NULL;
-    }
-    *sizes = *own + e->extent_count;
-    if (find_sizes(s, e, inputs, *sizes, error, room)) return NULL;
-    e->fill(*sizes, *own);
-    return *own;
-}
-
-int weft_shape(int signature, const weft_array *inputs, int output, int64_t *shape,
-               int64_t *strides, char *error, size_t room) {
-    int64_t *own, *sizes;
-    const int64_t *at = find_extents(signature, inputs, &own, &sizes, error, room);
-    const weft_signature *s = weft_signature_of(signature);
-    if (at && (output < 0 || output >= s->outputs)) {
-        snprintf(error, room, "there is no output %d", output);
-        at = NULL;
-    }
-    if (at) {
-        for (int i = 0; i < s->inputs; i++) at += 2 * s->input[i].rank;
-        for (int i = 0; i < output; i++) at += 2 * s->output[i].rank;
-        size_t bytes = sizeof *at * (size_t)s->output[output].rank;
-        memcpy(shape, at, bytes);
-        memcpy(strides, at + s->output[output].rank, bytes);
-    }
-    free(own);
-    return at == NULL;
-}
-
-static int all_fit(const weft_signature *s, const int64_t *at, const weft_array *inputs,
-                   const weft_array *outputs, char *error, size_t room) {
-    for (int i = 0; i < s->inputs; at += 2 * s->input[i++].rank)
-        if (!fits(s->input + i, "input", inputs + i, at, error, room)) return 0;
-    for (int i = 0; i < s->outputs; at += 2 * s->output[i++].rank)
-        if (s->output[i].memory == weft_memory_own &&
-            !fits(s->output + i, "output", outputs + i, at, error, room))
-            return 0;
-    return 1;
-}
-
 /* ---- a run */
 
 static int place_temporaries(const weft_code *c, frame *f, int64_t *sizes) {
@@ -216,6 +97,24 @@ static int place_temporaries(const weft_code *c, frame *f, int64_t *sizes) {
     return f->arena || !bytes;
 }
 
+/* The random numbers of a run, which no other run takes a part of. */
+static void draw(weft_model *m, int count, int64_t *draws) {
+    if (!count) return;
+    pthread_mutex_lock(&m->lock);
+    for (int i = 0; i < count; i++) draws[i] = weft_draw(&m->generator);
+    pthread_mutex_unlock(&m->lock);
+}
+
+int weft_save(const weft_model *m, const char *path, char *error, size_t room) {
+    return weft_write_weights(&m->map, path, error, room);
+}
+
+void weft_seed(weft_model *m, uint64_t seed) {
+    pthread_mutex_lock(&m->lock);
+    weft_seed_generator(&m->generator, seed);
+    pthread_mutex_unlock(&m->lock);
+}
+
 static int run_in(const weft_model *m, int number, frame *f, const weft_array *inputs,
                   const weft_array *outputs, int threads, char *error, size_t room) {
     const weft_code *c = m->target->code[number];
@@ -227,39 +126,20 @@ static int run_in(const weft_model *m, int number, frame *f, const weft_array *i
     if (threads <= 0) threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
     int fault = weft_run_steps(c->program, c->once, c->steps, f->b, threads);
     if (!fault) return 0;
-    const char *origin = c->origin[fault / 4];
-    snprintf(error, room, "%s, at %s",
-             fault % 4 == WEFT_INDEX_OUT_OF_RANGE
-                 ? "an index is out of range of the tensor it reads"
-                 : "an integer is divided by zero",
-             origin ? origin : "a step of which no line is known");
-    return 2;
-}
-
-/* Where outputs are that have no memory of their own. */
-static void find_parts(const weft_model *m, const weft_signature *s, const weft_array *inputs,
-                       weft_array *outputs) {
-    for (int i = 0; i < s->outputs; i++) {
-        const weft_tensor *t = s->output + i;
-        void *base = NULL;
-        if (t->memory == weft_memory_own) continue;
-        if (t->memory == weft_memory_of_input) base = inputs[t->of].data;
-        if (t->memory == weft_memory_of_output) base = outputs[t->of].data;
-        if (t->memory == weft_memory_of_weight) base = m->map.at[t->of];
-        outputs[i].data = (char *)base + t->offset * t->item_bytes;
-    }
+    return weft_tell_fault(fault % 4, c->origin[fault / 4], error, room);
 }
 
 int weft_run(weft_model *m, int number, const weft_array *inputs, weft_array *outputs, int threads,
              char *error, size_t room) {
     int64_t *own, *sizes;
-    const int64_t *at = find_extents(number, inputs, &own, &sizes, error, room);
+    const int64_t *at = weft_find_extents(number, inputs, &own, &sizes, error, room);
     const weft_signature *s = weft_signature_of(number);
-    int result = !at || !all_fit(s, at, inputs, outputs, error, room);
+    int result = !at || !weft_all_fit(s, at, inputs, outputs, error, room);
     frame *f = result ? NULL : take_frame(m, number);
     if (f && place_temporaries(m->target->code[number], f, sizes)) {
+        draw(m, m->target->code[number]->draws, f->draws);
         result = run_in(m, number, f, inputs, outputs, threads, error, room);
-        if (!result) find_parts(m, s, inputs, outputs);
+        if (!result) weft_find_parts(s, m->map.at, inputs, outputs);
     } else if (!result) {
         snprintf(error, room, "memory is short");
         result = 1;
@@ -306,6 +186,7 @@ weft_model *weft_open(const char *weights, char *error, size_t room) {
     }
     m->target = target;
     pthread_mutex_init(&m->lock, NULL);
+    weft_seed_generator(&m->generator, 0);
     pthread_mutex_lock(&count_lock);
     if (!instances++) weft_shared = weft_pool_table();
     pthread_mutex_unlock(&count_lock);

@@ -1,4 +1,4 @@
-/* A model compiled by weft: kernels in C, weights in a safetensors file, no Python and no torch.
+/* A model compiled by weft: kernels in C or for GPUs, weights in a safetensors file, no Python and no torch.
 
      char error[512];
      weft_model *m = weft_open("weights.safetensors", error, sizeof error);
@@ -56,6 +56,7 @@ typedef struct {
     const weft_tensor *input, *output;
     const weft_size *size;
     int keeps_state; /* a run writes to the instance's copy of its weights */
+    int draws;       /* how many seeds of random numbers a run takes from the generator */
 } weft_signature;
 
 /* Memory of a tensor. NULL for shape, where no size is free, and for strides: as declared. */
@@ -70,7 +71,7 @@ const weft_signature *weft_signature_of(int number); /* NULL for none of that nu
 /* An instance, with the weights of that file mapped; NULL, and why in `error`. */
 weft_model *weft_open(const char *weights, char *error, size_t room);
 
-/* The instruction set that was chosen for this machine, such as "avx2". */
+/* The instruction set that was chosen for this machine, such as "avx2", or the GPU's "sm_90a". */
 const char *weft_isa(const weft_model *model);
 
 /* Shape and strides that an output has for these inputs. 0, or why not in `error`. */
@@ -84,6 +85,15 @@ int weft_shape(int signature, const weft_array *inputs, int output, int64_t *sha
 int weft_run(weft_model *model, int signature, const weft_array *inputs, weft_array *outputs,
              int threads, char *error, size_t room);
 
+/* Set the generator of random numbers as torch.manual_seed(seed) sets torch's for a CPU: runs from
+   here on give what those of weft.compile give from there on. An instance begins with seed 0. */
+void weft_seed(weft_model *model, uint64_t seed);
+
+/* Write the weights as the instance has them, in the form that weft_open reads, to a new file or
+   over another; no run may write to them meanwhile. 0, or why not in `error`. */
+int weft_save(const weft_model *model, const char *path, char *error, size_t room);
+
+/* DEVICE */
 /* Nothing of it may run any more. */
 void weft_close(weft_model *model);
 

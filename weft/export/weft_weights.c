@@ -205,6 +205,29 @@ int weft_map_weights(weft_map *map, const char *path, char *error, size_t room) 
     return 1;
 }
 
+int weft_write_weights(const weft_map *map, const char *path, char *error, size_t room) {
+    size_t length = path ? strlen(path) : 0;
+    char *beside = path ? malloc(length + 8) : NULL; /* whole, or not there at all */
+    if (!beside) {
+        snprintf(error, room, path ? "memory is short" : "no path is given to save to");
+        return 1;
+    }
+    memcpy(beside, path, length);
+    memcpy(beside + length, ".XXXXXX", 8);
+    int file = mkstemp(beside), failed = file < 0 || fchmod(file, 0644);
+    for (size_t at = 0; !failed && at < map->bytes;) {
+        ssize_t n = write(file, map->base + at, map->bytes - at);
+        failed = n <= 0 && !(n < 0 && errno == EINTR);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    failed = failed || rename(beside, path);
+    if (failed) snprintf(error, room, "cannot write %s: %s", path, strerror(errno));
+    if (failed && file >= 0) unlink(beside);
+    if (file >= 0) close(file);
+    free(beside);
+    return failed;
+}
+
 void weft_unmap_weights(weft_map *map) {
     if (map->base) munmap(map->base, map->bytes);
     free(map->at);

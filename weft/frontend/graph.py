@@ -91,7 +91,7 @@ class Known(NamedTuple):
     """What lowering may use beside a graph: layouts of its outputs, the inputs that are constants,
     whether the program may be one for a part of the sizes, and which sizes are few there: None
     where it is one for all after all; whether it shall only be fused; whether floats are to be
-    summed in the program's own order.
+    summed in the program's own order; whether it runs without ATen, so that no op may stay.
     """
 
     layouts: tuple[TensorType, ...] | None = None
@@ -100,6 +100,7 @@ class Known(NamedTuple):
     few: Collection[str] | None = ()
     fused: bool = False
     ordered: bool = False
+    alone: bool = False
 
 
 KNOWN = Known()

@@ -1,0 +1,192 @@
+/* Opens and closes a model for NVIDIA's GPUs, and keeps its state. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "weft_cuda.h"
+
+/* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_..., CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, and
+   the bytes of it that no kernel has to ask for; bytes between tensors. */
+enum { MAJOR = 75, MINOR = 76, MOST_SHARED = 8, PLAIN_SHARED = 48 << 10, APART = 256 };
+
+int weft_cuda_failed(const weft_driver *cuda, int status, const char *what, const char *of,
+                     char *error, size_t room) {
+    const char *name = NULL;
+    cuda->cuGetErrorName(status, &name);
+    snprintf(error, room, "CUDA cannot %s%s: %s", what, of, name ? name : "an unknown error");
+    return 1;
+}
+
+static int failed(const weft_model *m, int status, const char *what, const char *of, char *error,
+                  size_t room) {
+    return status && weft_cuda_failed(m->cuda, status, what, of, error, room);
+}
+
+const char *weft_isa(const weft_model *model) { return model->target->name; }
+
+/* ---- state */
+
+void weft_seed(weft_model *m, uint64_t seed) {
+    pthread_mutex_lock(&m->lock);
+    weft_seed_generator(&m->generator, seed);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static int is_written(const weft_code *c, int weight) {
+    for (int i = 0; i < c->bindings; i++) {
+        const weft_binding *b = c->binding + i;
+        if (b->written && b->memory == weft_memory_of_weight && b->of == weight) return 1;
+    }
+    return 0;
+}
+
+int weft_fetch_weight(const weft_model *m, int number, void *stream, char *error, size_t room) {
+    const weft_weight *w = weft_weights + number;
+    int written = 0;
+    for (int i = 0; i < weft_signature_count; i++)
+        written |= is_written(m->target->code[i], number);
+    if (!written || !w->bytes) return 0;
+    weft_address from = (weft_address)(uintptr_t)m->weights[number];
+    int status =
+        m->cuda->cuMemcpyDtoHAsync(m->map.at[number], from, (size_t)w->bytes, stream);
+    return failed(m, status, "copy from the device ", w->name, error, room);
+}
+
+int weft_save(const weft_model *m, const char *path, char *error, size_t room) {
+    void *last;
+    if (failed(m, m->cuda->cuCtxPushCurrent(m->context), "use the context", "", error, room))
+        return 1;
+    int wrong = failed(m, m->cuda->cuCtxSynchronize(), "finish runs", "", error, room);
+    for (int n = 0; n < weft_weight_count && !wrong; n++)
+        wrong = weft_fetch_weight(m, n, NULL, error, room);
+    wrong = wrong ||
+            failed(m, m->cuda->cuStreamSynchronize(NULL), "copy the weights", "", error, room);
+    m->cuda->cuCtxPopCurrent(&last);
+    return wrong || weft_write_weights(&m->map, path, error, room);
+}
+
+/* ---- instances */
+
+static int choose(weft_model *m, int device, char *error, size_t room) {
+    int major = 0, minor = 0;
+    char name[100] = "";
+    if (failed(m, m->cuda->cuDeviceGet(&m->device, device), "find the device", "", error, room) ||
+        failed(m, m->cuda->cuDeviceGetAttribute(&major, MAJOR, m->device), "tell what the device is",
+               "", error, room) ||
+        failed(m, m->cuda->cuDeviceGetAttribute(&minor, MINOR, m->device), "tell what the device is",
+               "", error, room))
+        return 1;
+    size_t n = (size_t)snprintf(error, room, "kernels for");
+    for (int i = 0; i < weft_target_count; i++) {
+        const weft_target *t = weft_targets + i;
+        if (major == t->major && (t->only ? minor == t->minor : minor >= t->minor))
+            return m->target = t, 0;
+        if (n < room) n += (size_t)snprintf(error + n, room - n, " %s", t->name);
+    }
+    m->cuda->cuDeviceGetName(name, sizeof name - 1, m->device);
+    if (n < room)
+        snprintf(error + n, room - n, " do not run on device %d: %s, of compute capability %d.%d",
+                 device, name, major, minor);
+    return 1;
+}
+
+static int load(weft_model *m, char *error, size_t room) {
+    for (int i = 0; i < m->target->kernels; i++) {
+        const weft_cubin *k = m->target->kernel + i;
+        weft_loaded *to = m->kernels + i;
+        size_t bytes;
+        if (failed(m, m->cuda->cuModuleLoadData(&to->module, k->image), "load ", k->name, error,
+                   room) ||
+            failed(m, m->cuda->cuModuleGetFunction(&to->function, to->module, k->name), "find ",
+                   k->name, error, room))
+            return 1;
+        if (k->shared > PLAIN_SHARED &&
+            failed(m, m->cuda->cuFuncSetAttribute(to->function, MOST_SHARED, k->shared),
+                   "give shared memory to ", k->name, error, room))
+            return 1;
+        if (k->checked &&
+            failed(m, m->cuda->cuModuleGetGlobal(&to->fault, &bytes, to->module, "\167eft_fault"),
+                   "find the faults of ", k->name, error, room))
+            return 1;
+    }
+    return 0;
+}
+
+static int upload(weft_model *m, char *error, size_t room) {
+    size_t total = APART;
+    for (int i = 0; i < weft_weight_count; i++)
+        total += ((size_t)weft_weights[i].bytes + APART) / APART * APART;
+    if (failed(m, m->cuda->cuMemAlloc(&m->memory, total), "allocate ", "the weights", error, room))
+        return 1;
+    weft_address at = m->memory;
+    for (int i = 0; i < weft_weight_count; i++) {
+        const weft_weight *w = weft_weights + i;
+        m->weights[i] = (void *)(uintptr_t)at;
+        if (w->bytes &&
+            failed(m, m->cuda->cuMemcpyHtoDAsync(at, m->map.at[i], (size_t)w->bytes, NULL),
+                   "copy to the device ", w->name, error, room))
+            return 1;
+        at += ((size_t)w->bytes + APART) / APART * APART;
+    }
+    return failed(m, m->cuda->cuStreamSynchronize(NULL), "copy the weights", "", error, room);
+}
+
+static int prepare(weft_model *m, int device, char *error, size_t room) {
+    if (choose(m, device, error, room)) return 1;
+    snprintf(error, room, "memory is short");
+    m->kernels = calloc((size_t)m->target->kernels + 1, sizeof *m->kernels);
+    m->weights = calloc((size_t)weft_weight_count + 1, sizeof *m->weights);
+    m->idle = calloc((size_t)weft_signature_count, sizeof *m->idle);
+    if (!m->kernels || !m->weights || !m->idle) return 1;
+    void *last;
+    if (failed(m, m->cuda->cuDevicePrimaryCtxRetain(&m->context, m->device), "make a context", "",
+               error, room) ||
+        failed(m, m->cuda->cuCtxPushCurrent(m->context), "use the context", "", error, room))
+        return 1;
+    int wrong = load(m, error, room) || upload(m, error, room);
+    m->cuda->cuCtxPopCurrent(&last);
+    return wrong;
+}
+
+weft_model *weft_open_on(int device, const char *weights, char *error, size_t room) {
+    const weft_driver *cuda = weft_find_driver(error, room);
+    weft_model *m = cuda ? calloc(1, sizeof *m) : NULL;
+    if (!m) {
+        if (cuda) snprintf(error, room, "memory is short");
+        return NULL;
+    }
+    m->cuda = cuda;
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_mutex_init(&m->checks, NULL);
+    weft_seed_generator(&m->generator, 0);
+    if (!weft_map_weights(&m->map, weights, error, room) && !prepare(m, device, error, room)) {
+        if (room) *error = 0;
+        return m;
+    }
+    weft_close(m);
+    return NULL;
+}
+
+weft_model *weft_open(const char *weights, char *error, size_t room) {
+    return weft_open_on(0, weights, error, room);
+}
+
+void weft_close(weft_model *m) {
+    if (!m) return;
+    void *last;
+    int inside = m->context && !m->cuda->cuCtxPushCurrent(m->context);
+    for (int i = 0; i < weft_signature_count && m->idle; i++)
+        for (struct weft_frame *f = m->idle[i], *then; f; f = then)
+            then = weft_free_frame(m->cuda, f);
+    for (int i = 0; m->kernels && i < m->target->kernels; i++)
+        if (m->kernels[i].module) m->cuda->cuModuleUnload(m->kernels[i].module);
+    if (m->memory) m->cuda->cuMemFree(m->memory);
+    if (inside) m->cuda->cuCtxPopCurrent(&last);
+    if (m->context) m->cuda->cuDevicePrimaryCtxRelease(m->device);
+    free(m->kernels);
+    free(m->weights);
+    free(m->idle);
+    weft_unmap_weights(&m->map);
+    pthread_mutex_destroy(&m->lock);
+    pthread_mutex_destroy(&m->checks);
+    free(m);
+}
