@@ -1,0 +1,179 @@
+"""Runs printed Triton files in a process of its own: by Triton's interpreter, or compiled to cubins.
+
+with Worker("interpret") as worker:
+    worker(text, [x, w])      # what run(x, w) returns
+with Worker("compile") as worker:
+    worker(text, [x, w])      # bytes of each kernel's cubin for sm_90, which needs no GPU
+Triton decides when it is imported whether it interprets, so this is a child with TRITON_INTERPRET.
+What the interpreter lacks is put in its place here: functions of libdevice, and products of bf16.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def missing() -> str | None:
+    """What is not installed that running needs; None if all is there."""
+    return None if find_spec("triton") else "triton is not installed (pip install 'weft[triton]')"
+
+
+class Worker:
+    """A child that runs one file after another; RuntimeError with what one raised there."""
+
+    def __init__(self, how: str) -> None:
+        environment = {**os.environ, "TRITON_INTERPRET": str(int(how == "interpret"))}
+        self.folder = tempfile.TemporaryDirectory()
+        environment |= {"TRITON_CACHE_DIR": self.folder.name, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-W", "ignore", "-m", "tests.export.triton_worker", how]
+        self.child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=environment
+        )
+
+    def __call__(self, text: str, inputs: Sequence[torch.Tensor]) -> Any:
+        assert self.child.stdin is not None and self.child.stdout is not None
+        pickle.dump((text, list(inputs)), self.child.stdin)
+        self.child.stdin.flush()
+        fine, result = pickle.load(self.child.stdout)
+        if not fine:
+            raise RuntimeError(result)
+        return result
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.kill()
+        self.child.communicate()
+        self.folder.cleanup()
+
+
+def loaded(text: str, folder: str, number: int) -> ModuleType:
+    """The file as a module: Triton reads the source of its functions."""
+    path = Path(folder) / f"printed_{number}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def interpret(module: ModuleType, inputs: Sequence[torch.Tensor]) -> Any:
+    return module.run(*inputs) if inputs else module.run(device="cpu")
+
+
+def complete_interpreter() -> None:
+    """Libdevice by torch, and a tl.dot of bf16 as one of f32, whose products are the same."""
+    import numpy as np
+    from triton.language.extra import libdevice
+    from triton.runtime import interpreter
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, tl
+
+    dot = InterpreterBuilder.create_dot
+
+    def wide(x: Any) -> Any:
+        if x.dtype.scalar != tl.bfloat16:
+            return x
+        words = np.ascontiguousarray(x.data).astype(np.uint32) << 16
+        return TensorHandle(words.view(np.float32), tl.float32)
+
+    InterpreterBuilder.create_dot = lambda self, a, b, *rest: dot(self, wide(a), wide(b), *rest)
+    special = {
+        **{name: getattr(torch, name) for name in """expm1 log10 log1p tanh erfc lgamma tan asin
+        acos atan sinh cosh trunc erfinv atan2 fmod pow""".split()},
+        "rint": torch.round, "erfcx": torch.special.erfcx, "normcdfinv": torch.special.ndtri,
+        "j0": torch.special.bessel_j0, "j1": torch.special.bessel_j1,
+        "y0": torch.special.bessel_y0, "y1": torch.special.bessel_y1,
+        "cyl_bessel_i0": torch.special.modified_bessel_i0,
+        "cyl_bessel_i1": torch.special.modified_bessel_i1,
+    }  # fmt: skip
+
+    def by_torch(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            tensors = [interpreter.interpreter_semantic.to_tensor(a) for a in args]
+            dtype = max((t.dtype for t in tensors), key=lambda d: d.primitive_bitwidth)
+            arrays = [np.asarray(t.handle.data) for t in tensors]
+            wanted = np.float64 if dtype.primitive_bitwidth == 64 else np.float32
+            shape = np.broadcast_shapes(*(t.shape or () for t in tensors))
+            full = [np.broadcast_to(a.astype(wanted).reshape(t.shape or ()) , shape)
+                    for a, t in zip(arrays, tensors, strict=True)]  # fmt: skip
+            out = function(*(torch.from_numpy(np.array(a)) for a in full)).numpy()
+            made = tl.block_type(dtype, list(shape)) if shape else dtype
+            return tl.tensor(TensorHandle(out if shape else out.reshape(1), dtype), made)
+
+        return call
+
+    for name, function in special.items():
+        setattr(libdevice, name, by_torch(function))
+
+
+class Compiled:
+    """A kernel that is compiled where it would be launched."""
+
+    def __init__(self, function: Any, sizes: list[int]) -> None:
+        self.function, self.sizes = function, sizes
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return self.launch
+
+    def launch(self, *args: torch.Tensor, **options: Any) -> None:
+        import triton
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+        from triton.runtime.jit import mangle_type
+
+        types = dict(zip(self.function.arg_names, map(mangle_type, args), strict=True))
+        source = ASTSource(self.function, types, {})
+        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+        self.sizes.append(len(made.asm["cubin"]))
+
+
+def compile_all(module: ModuleType, inputs: Sequence[torch.Tensor]) -> list[int]:
+    sizes: list[int] = []
+    for name, value in [*vars(module).items()]:
+        if name.endswith("_kernel") or "_kernel_" in name:
+            setattr(module, name, Compiled(value, sizes))
+    interpret(module, inputs)
+    return sizes
+
+
+def main(how: str) -> None:
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what is printed here is no reply
+    if how == "interpret":
+        complete_interpreter()
+    with tempfile.TemporaryDirectory() as folder:
+        number = 0
+        while True:
+            try:
+                text, inputs = pickle.load(sys.stdin.buffer)
+            except EOFError:
+                return
+            number += 1
+            try:
+                module = loaded(text, folder, number)
+                reply = True, (interpret if how == "interpret" else compile_all)(module, inputs)
+            except BaseException as error:
+                told = error.__cause__ if error.__cause__ is not None else error
+                reply = False, f"{type(error).__name__}: {error} {told}"[-1500:]
+            pickle.dump(reply, replies)
+            replies.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
