@@ -5,7 +5,8 @@ with Worker("interpret") as worker:
 with Worker("compile") as worker:
     worker(text, [x, w])      # bytes of each kernel's cubin for sm_90, which needs no GPU
 Triton decides when it is imported whether it interprets, so this is a child with TRITON_INTERPRET.
-What the interpreter lacks is put in its place here: functions of libdevice, and products of bf16.
+What the interpreter lacks is put in its place here: functions of libdevice, products of bf16, and
+subnormal numbers of bf16, which it takes for 0.
 """
 
 from __future__ import annotations
@@ -93,6 +94,13 @@ def complete_interpreter() -> None:
         return TensorHandle(words.view(np.float32), tl.float32)
 
     InterpreterBuilder.create_dot = lambda self, a, b, *rest: dot(self, wide(a), wide(b), *rest)
+    cast = InterpreterBuilder.cast_impl
+
+    def convert(self: Any, x: Any, to: Any) -> Any:
+        exact = x.dtype.scalar == tl.bfloat16 and to.scalar == tl.float32
+        return wide(x) if exact else cast(self, x, to)
+
+    InterpreterBuilder.cast_impl = convert
     special = {
         **{name: getattr(torch, name) for name in """expm1 log10 log1p tanh erfc lgamma tan asin
         acos atan sinh cosh trunc erfinv atan2 fmod pow""".split()},

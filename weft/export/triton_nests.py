@@ -26,6 +26,7 @@ from weft.export.triton_terms import (
     OF_INDEX,
     Value,
     full,
+    is_number,
     literal,
     spelled,
     type_name,
@@ -238,7 +239,7 @@ class Nest:
             scalar = f"tl.cast({value.text}, {type_name(dtype)})"
             return (
                 f"tl.full({self.shape(axes)}, {value.text}, {type_name(dtype)})"
-                if _is_number(value.text)
+                if is_number(value)
                 else f"tl.broadcast_to({scalar}, {self.shape(axes)})"
             )
         return f"tl.broadcast_to({value.over(axes)}, {self.shape(axes)})"
@@ -546,7 +547,7 @@ class Nest:
         values = [full(self.value(v), v.type.dtype) for v in lifted(stmt)]
         starts = fold.monoid.identity(fold.dtypes)
         parts = [
-            self.guarded(v, guards, self.value(s), along)
+            self.guarded(v, guards, self.value(s), s.type.dtype)
             for v, s in zip(values, starts, strict=True)
         ]
         if not along:
@@ -620,9 +621,7 @@ class Nest:
     def assign(self, names: Sequence[Value], text: str) -> None:
         self.line(f"{', '.join(n.text for n in names)} = {text}")
 
-    def guarded(
-        self, value: Value, guards: Sequence[Guard], start: Value, along: Sequence[Node]
-    ) -> Value:
+    def guarded(self, value: Value, guards: Sequence[Guard], start: Value, dtype: DType) -> Value:
         """The value, where there is an iteration; else the identity."""
         zero = start.text in ("0", "0.0", "False")
         needed = [g.value for g in guards if not (zero and g.axis in value.zero)]
@@ -630,7 +629,8 @@ class Nest:
         if mask is None:
             return value
         axes = self.ordered(value, mask)
-        return Value(f"tl.where({mask.over(axes)}, {value.over(axes)}, {start.text})", axes)
+        text = f"tl.where({mask.over(axes)}, {value.over(axes)}, {start.text})"
+        return Value(f"tl.cast({text}, {type_name(dtype)})" if is_number(value) else text, axes)
 
     def dot(self, stmt: Update, along: Sequence[Node], accs: Sequence[Value], known: Open) -> None:
         """A sum of products by tl.dot; what is past the end of the sum is 0 on both sides."""
@@ -638,18 +638,10 @@ class Nest:
         zero, sides = Value("0.0"), list[str]()
         for term in stmt.values:
             side = self.value(term)
-            sides.append(self.guarded(side, guards, zero, along).text)
+            sides.append(self.guarded(side, guards, zero, term.type.dtype).text)
         exact = ', input_precision="ieee"' if stmt.values[0].type.dtype.bits == 32 else ""
         given = "" if known.once else f", {accs[0].text}"
         self.assign(accs, f"tl.dot({', '.join(sides)}{given}{exact})")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return text.startswith('float("') or text in ("True", "False")
-    return True
 
 
 def _updates(loop: For, fold: Fold) -> bool:

@@ -73,6 +73,15 @@ def literal(value: float | bool, dtype: DType) -> Value:
     return Value(text, binds=ADD if text.startswith("-") else ATOM)
 
 
+def is_number(value: Value) -> bool:
+    """Whether it is a literal, which takes the type of what it meets."""
+    try:
+        float(value.text)
+    except ValueError:
+        return value.text.startswith('float("') or value.text in ("True", "False")
+    return True
+
+
 # An infix operator and how tightly it binds, by the kind of the arguments' dtype.
 INFIX = {
     "add": ({"float": "+", "int": "+", "uint": "+", "bool": "|"}, ADD),
@@ -86,28 +95,26 @@ INFIX = {
         for name, sign in zip("eq ne lt le gt ge".split(), "== != < <= > >=".split(), strict=True)
     },
 }
-BINDS = {"+": ADD, "-": ADD, "*": MUL, "&": AND, "|": OR, "^": XOR}
 ANY = "float int uint bool"
 # Calls, by name: the kinds they are for, and the text. `tl.` functions come from Triton, libdevice
 # ones from NVIDIA's and AMD's libraries; those without a dot are HELPERS, printed where used.
 NAN = "propagate_nan=tl.PropagateNan.ALL"
 CALLS: dict[str, tuple[tuple[str, str], ...]] = {
     "maximum": (("float", f"tl.maximum({{0}}, {{1}}, {NAN})"), ("int uint", "tl.maximum({0}, {1})"),
-                ("bool", "or_({0}, {1})")),
+                ("bool", "({0} | {1})")),
     "minimum": (("float", f"tl.minimum({{0}}, {{1}}, {NAN})"), ("int uint", "tl.minimum({0}, {1})"),
-                ("bool", "and_({0}, {1})")),
+                ("bool", "({0} & {1})")),
     "where": ((ANY, "tl.where({0}, {1}, {2})"),),
     "fma": (("float", "tl.fma({0}, {1}, {2})"),),
-    "divide": (("f32", "tl.div_rn({0}, {1})"), ("float", "divide({0}, {1})")),
-    "reciprocal": (("f32", "tl.div_rn(1.0, {0})"), ("float", "divide(1.0, {0})")),
+    "divide": (("f32", "tl.div_rn({0}, {1})"), ("float", "({0} / {1})")),
+    "reciprocal": (("f32", "tl.div_rn(1.0, {0})"), ("float", "(1.0 / {0})")),
     "sqrt": (("f32", "tl.sqrt_rn({0})"), ("float", "tl.sqrt({0})")),
     "absolute": (("float int", "tl.abs({0})"), ("uint", "{0}")),
-    "negate": (("float", "multiply({0}, -1.0)"), ("int uint", "subtract(0, {0})")),
+    "negate": (("float", "({0} * -1.0)"), ("int uint", "(0 - {0})")),
     "relu": (("float", f"tl.maximum({{0}}, 0.0, {NAN})"), ("int", "tl.maximum({0}, 0)"),
              ("uint", "{0}")),
-    "not": (("bool", "equal({0}, 0)"), ("int uint", "xor({0}, -1)")),
-    "sigmoid": (("f32", "tl.div_rn(1.0, 1.0 + tl.exp(0.0 - {0}))"),
-                ("float", "divide(1.0, 1.0 + tl.exp(0.0 - {0}))")),
+    "not": (("bool", "({0} == 0)"), ("int", "(~{0})"), ("uint", "({0} ^ {ones})")),
+    "sigmoid": (("float", "tl.sigmoid({0})"),),
     "round": (("float", "libdevice.rint({0})"),),
     "power": (("float", "libdevice.pow({0}, {1})"), ("int uint", "integer_power({0}, {1})")),
     "round_f16": (("float", "tl.cast(tl.cast({0}, tl.float16), tl.float32)"),),
@@ -135,9 +142,6 @@ CALLS: dict[str, tuple[tuple[str, str], ...]] = {
         "modified_bessel_i0": "cyl_bessel_i0", "modified_bessel_i1": "cyl_bessel_i1",
         "ndtri": "normcdfinv"}.items()},
 }  # fmt: skip
-# Texts above that begin so are infix.
-INSTEAD = {"divide": "/", "multiply": "*", "subtract": "-", "equal": "==", "xor": "^", "or_": "|",
-           "and_": "&"}  # fmt: skip
 # Functions of i64 that stay an int32 where all arguments are.
 OF_INDEX = {*"add subtract multiply floordiv floormod truncdiv minimum maximum where".split()}
 COMPARISONS = {*"eq ne lt le gt ge".split()}
@@ -174,23 +178,17 @@ def spelled(
     if text is None:
         return None
     head = text.partition("(")[0]
-    if head in INSTEAD:
-        sides = text.partition("(")[2][:-1].split(", ")
-        parts = [
-            args[int(s[1])] if s.startswith("{") else Value(s, binds=ADD if s[0] == "-" else ATOM)
-            for s in sides
-        ]
-        sign = INSTEAD[head]
-        binds = {"/": MUL, "==": COMPARE}.get(sign) or BINDS[sign]
-        return Value(_infix(sign, binds, parts, axes), axes, binds, stays)
     if head in HELPERS:
         helpers.add(head)
     if "libdevice" in text:
         helpers.add("libdevice")
-    if "0.0 - {0}" in text:
-        return Value(text.format(args[0].over(axes, MUL)), axes)
-    texts = [a.over(axes) for a in args]
-    return Value(text.format(*texts, bits=dtype.bits), axes, small=stays)
+    if "libdevice" in text and dtype.bits == 64:  # which takes no literal of f32 for one of f64
+        literals = (f"tl.full([], {a.text}, tl.float64)" if is_number(a) else "" for a in args)
+        args = [Value(t) if t else a for t, a in zip(literals, args, strict=True)]
+    texts = [a.over(axes, ATOM if text.startswith("(") else 0) for a in args]
+    if name == "where" and all(map(is_number, values)):
+        text = f"tl.cast({text}, {type_name(dtype)})"
+    return Value(text.format(*texts, bits=dtype.bits, ones=2**dtype.bits - 1), axes, small=stays)
 
 
 def _infix(sign: str, binds: int, args: Sequence[Value], axes: Sequence[Node]) -> str:
