@@ -15,7 +15,7 @@ from weft.emit.gpu import Launch
 from weft.emit.languages import LANGUAGES
 from weft.emit.sources import sources_of
 from weft.export.mlir import to_mlir
-from weft.export.triton import to_triton
+from weft.export.triton.program import to_triton
 from weft.frontend import torch_level
 from weft.frontend.graph import KNOWN, Known
 from weft.frontend.lower import to_tensor

@@ -1,4 +1,4 @@
-"""Runs printed Triton files in a process of its own: by Triton's interpreter, or compiled to cubins.
+"""Runs printed Triton files in a process of its own: interpreted, or compiled to cubins.
 
 with Worker("interpret") as worker:
     worker(text, [x, w])      # what run(x, w) returns
@@ -23,6 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -78,9 +79,46 @@ def interpret(module: ModuleType, inputs: Sequence[torch.Tensor]) -> Any:
     return module.run(*inputs) if inputs else module.run(device="cpu")
 
 
+def quicken_interpreter() -> None:
+    """Folds by a function of the file, which Triton interprets element by element, in log2 n steps.
+
+    As on a GPU, the two halves of a dimension are combined; sizes are powers of two.
+    """
+    from triton.runtime.interpreter import ReduceOps, ScanOps
+
+    def halves(self: Any, *sides: Sequence[np.ndarray]) -> list[np.ndarray]:
+        given = [
+            self.to_tensor(a, d) for side in sides for a, d in zip(side, self.dtypes, strict=True)
+        ]
+        out = self.combine_fn.fn(*given)
+        return [o.handle.data for o in (out if isinstance(out, tuple) else (out,))]
+
+    def arrays_of(self: Any, input: Any) -> list[np.ndarray]:
+        self.dtypes = [x.dtype for x in input]
+        return [np.moveaxis(x.handle.data, self.axis, 0) for x in input]
+
+    def reduce(self: Any, input: Any) -> list[Any]:
+        arrays = arrays_of(self, input)
+        while (count := len(arrays[0]) // 2) > 0:
+            arrays = halves(self, [a[:count] for a in arrays], [a[count:] for a in arrays])
+        return [self.to_tensor(a[0], d) for a, d in zip(arrays, self.dtypes, strict=True)]
+
+    def scan(self: Any, input: Any) -> list[Any]:
+        arrays, step = [a.copy() for a in arrays_of(self, input)], 1
+        while step < len(arrays[0]):
+            made = halves(self, [a[:-step] for a in arrays], [a[step:] for a in arrays])
+            for a, m in zip(arrays, made, strict=True):
+                a[step:] = m
+            step *= 2
+        moved = (np.moveaxis(a, 0, self.axis) for a in arrays)
+        return [self.to_tensor(a, d) for a, d in zip(moved, self.dtypes, strict=True)]
+
+    setattr(ReduceOps, "generic_reduce", reduce)  # noqa: B010
+    setattr(ScanOps, "generic_scan", scan)  # noqa: B010
+
+
 def complete_interpreter() -> None:
     """Libdevice by torch, and a tl.dot of bf16 as one of f32, whose products are the same."""
-    import numpy as np
     from triton.language.extra import libdevice
     from triton.runtime import interpreter
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, tl
@@ -93,14 +131,17 @@ def complete_interpreter() -> None:
         words = np.ascontiguousarray(x.data).astype(np.uint32) << 16
         return TensorHandle(words.view(np.float32), tl.float32)
 
-    InterpreterBuilder.create_dot = lambda self, a, b, *rest: dot(self, wide(a), wide(b), *rest)
+    def product(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return dot(self, wide(a), wide(b), *rest)
+
+    setattr(InterpreterBuilder, "create_dot", product)  # noqa: B010
     cast = InterpreterBuilder.cast_impl
 
     def convert(self: Any, x: Any, to: Any) -> Any:
         exact = x.dtype.scalar == tl.bfloat16 and to.scalar == tl.float32
         return wide(x) if exact else cast(self, x, to)
 
-    InterpreterBuilder.cast_impl = convert
+    setattr(InterpreterBuilder, "cast_impl", convert)  # noqa: B010
     special = {
         **{name: getattr(torch, name) for name in """expm1 log10 log1p tanh erfc lgamma tan asin
         acos atan sinh cosh trunc erfinv atan2 fmod pow""".split()},
@@ -113,7 +154,7 @@ def complete_interpreter() -> None:
 
     def by_torch(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
-            tensors = [interpreter.interpreter_semantic.to_tensor(a) for a in args]
+            tensors: list[Any] = [interpreter.interpreter_semantic.to_tensor(a) for a in args]
             dtype = max((t.dtype for t in tensors), key=lambda d: d.primitive_bitwidth)
             arrays = [np.asarray(t.handle.data) for t in tensors]
             wanted = np.float64 if dtype.primitive_bitwidth == 64 else np.float32
@@ -165,6 +206,7 @@ def main(how: str) -> None:
     os.dup2(2, 1)  # what is printed here is no reply
     if how == "interpret":
         complete_interpreter()
+        quicken_interpreter()
     with tempfile.TemporaryDirectory() as folder:
         number = 0
         while True:

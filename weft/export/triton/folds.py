@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.core.node import Node, bottom_up, make, op_of
-from weft.export.triton_terms import Value, literal, spelled
+from weft.export.triton.terms import Value, literal, spelled
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Fold
 from weft.scalar.ops import Apply, Constant, apply
@@ -25,6 +25,9 @@ class Folds:
 
     def combining(self, fold: Fold) -> str:
         """The name of the function of two states, which the file gets."""
+        if fold.monoid.name in ("max", "min") and fold.dtypes[0].is_float:
+            self.used.add(f"{fold.monoid.name}imum")
+            return f"{fold.monoid.name}imum"
         name = f"combine_{fold.monoid.name}_{'_'.join(d.name for d in fold.dtypes)}"
         if name not in self.texts:
             x, y = (

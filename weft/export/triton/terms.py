@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node
 from weft.core.types import DType, boolean, i64
-from weft.export.triton_helpers import HELPERS
+from weft.export.triton.helpers import HELPERS
 from weft.scalar.ops import CASTS, Function
 
 ATOM, MUL, ADD, SHIFT, AND, XOR, OR, COMPARE = 9, 8, 7, 6, 5, 4, 3, 2
@@ -83,7 +83,7 @@ def is_number(value: Value) -> bool:
 
 
 # An infix operator and how tightly it binds, by the kind of the arguments' dtype.
-INFIX = {
+INFIX: dict[str, tuple[dict[str, str], int]] = {
     "add": ({"float": "+", "int": "+", "uint": "+", "bool": "|"}, ADD),
     "subtract": ({"float": "-", "int": "-", "uint": "-"}, ADD),
     "multiply": ({"float": "*", "int": "*", "uint": "*", "bool": "&"}, MUL),
@@ -98,11 +98,10 @@ INFIX = {
 ANY = "float int uint bool"
 # Calls, by name: the kinds they are for, and the text. `tl.` functions come from Triton, libdevice
 # ones from NVIDIA's and AMD's libraries; those without a dot are HELPERS, printed where used.
-NAN = "propagate_nan=tl.PropagateNan.ALL"
 CALLS: dict[str, tuple[tuple[str, str], ...]] = {
-    "maximum": (("float", f"tl.maximum({{0}}, {{1}}, {NAN})"), ("int uint", "tl.maximum({0}, {1})"),
+    "maximum": (("float", "maximum({0}, {1})"), ("int uint", "tl.maximum({0}, {1})"),
                 ("bool", "({0} | {1})")),
-    "minimum": (("float", f"tl.minimum({{0}}, {{1}}, {NAN})"), ("int uint", "tl.minimum({0}, {1})"),
+    "minimum": (("float", "minimum({0}, {1})"), ("int uint", "tl.minimum({0}, {1})"),
                 ("bool", "({0} & {1})")),
     "where": ((ANY, "tl.where({0}, {1}, {2})"),),
     "fma": (("float", "tl.fma({0}, {1}, {2})"),),
@@ -111,7 +110,7 @@ CALLS: dict[str, tuple[tuple[str, str], ...]] = {
     "sqrt": (("f32", "tl.sqrt_rn({0})"), ("float", "tl.sqrt({0})")),
     "absolute": (("float int", "tl.abs({0})"), ("uint", "{0}")),
     "negate": (("float", "({0} * -1.0)"), ("int uint", "(0 - {0})")),
-    "relu": (("float", f"tl.maximum({{0}}, 0.0, {NAN})"), ("int", "tl.maximum({0}, 0)"),
+    "relu": (("float", "maximum({0}, 0.0)"), ("int", "tl.maximum({0}, 0)"),
              ("uint", "{0}")),
     "not": (("bool", "({0} == 0)"), ("int", "(~{0})"), ("uint", "({0} ^ {ones})")),
     "sigmoid": (("float", "tl.sigmoid({0})"),),

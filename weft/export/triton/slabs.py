@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.core.node import Node, postorder
-from weft.export.triton_plan import Plan, count_of, power_of_two
+from weft.export.triton.plan import Plan, count_of, power_of_two
 from weft.scalar import nest
 from weft.scalar.nest import Buffer, For, Store, free_variables
 from weft.scalar.ops import Constant, evaluate_term, value_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from weft.core.arguments import Arguments
@@ -77,3 +78,32 @@ def facts(type_: TensorType) -> str:
 
 def _tuple(numbers: Sequence[Any]) -> str:
     return f"({', '.join(map(str, numbers))}{',' * (len(numbers) == 1)})"
+
+
+LONG = 100  # characters of a line, at most where a call can be broken
+
+
+def wrapped(line: str) -> str:
+    """The line; a long call with an argument a line."""
+    head = re.match(r"( *)(?:def )?(?:\w+ = )?[\w.]+(?:\[.*?\])?\(", line)
+    if len(line) <= LONG or head is None or not line.rstrip(":").endswith(")"):
+        return line
+    parts, depth, start = list[str](), 0, head.end()
+    end = len(line.rstrip(":")) - 1
+    for i in range(start, end):
+        depth += (line[i] in "([") - (line[i] in ")]")
+        if depth < 0:
+            return line
+        if line[i] == "," and depth == 0:
+            parts.append(line[start:i].strip())
+            start = i + 1
+    parts.append(line[start:end].strip())
+    inner = "".join(f"\n{head[1]}    {part}," for part in parts)
+    return f"{head[0]}{inner}\n{head[1]}{line[end:]}"
+
+
+def without(lines: Sequence[str], names: Collection[str]) -> list[str]:
+    """The lines without those that give one of these names a value which nothing reads."""
+    words = Counter(word for line in lines for word in {*re.findall(r"\w+", line)})
+    kept = [n for n in lines if not (n.split()[0] in names and words[n.split()[0]] == 1)]
+    return kept if len(kept) == len(lines) else without(kept, names)

@@ -128,7 +128,7 @@ def _as_dot(plan: Plan, stmt: nest.Stmt, loop: For, around: Sequence[For]) -> ne
     if not is_product(made) or any(plan.sizes[f.axis] < SHORT for f in around):
         return stmt
     rows, columns = (f.axis for f in around)
-    sides = [free_variables(v) & {rows, columns, loop.axis} for v in made.values]
+    sides = [{*free_variables(v)} & {rows, columns, loop.axis} for v in made.values]
     if {rows, loop.axis} == sides[1] and {columns, loop.axis} == sides[0]:
         made, sides = replace(made, values=made.values[::-1]), sides[::-1]
     if sides != [{rows, loop.axis}, {columns, loop.axis}] or made.fold.dtypes[0] is not f32:

@@ -4,7 +4,7 @@ print(to_triton(program))        # import triton ...; a @triton.jit function for
 The tile level is taken where blocks are decided and threads' work is not, as `blockify_launch`
 leaves it. Before, no loop is bound to the grid. After, slabs, fragments and copies ahead say how
 threads share a block's work, which Triton decides for itself: a kernel that says so too would be
-read again as what it was made from. triton_plan.py tells what becomes of a block's loops.
+read again as what it was made from. plan.py tells what becomes of a block's loops.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from weft.core.errors import UnsupportedOpError
 from weft.core.types import TensorType
-from weft.export.triton_folds import Folds
-from weft.export.triton_helpers import HELPERS
-from weft.export.triton_nests import Nest
-from weft.export.triton_text import RESERVED, Names, arguments, facts
+from weft.export.triton.folds import Folds
+from weft.export.triton.helpers import HELPERS
+from weft.export.triton.nests import Nest
+from weft.export.triton.text import RESERVED, Names, arguments, facts, wrapped
 from weft.scalar.nest import Buffer, Call, Kernel, Program
 from weft.scalar.resize import sizes_of
 from weft.scalar.rows import expanded
@@ -164,4 +164,6 @@ class _Launcher:
         result = ", ".join(outputs) + "," * (len(outputs) == 1)
         told = f'"""({shown(self.program.inputs)}) -> ({shown(self.program.outputs)})"""'
         body = [told, *self.lines, f"return ({result})"]
-        return "\n".join([f"def run({params}):", *(f"    {line}" for line in body), ""])
+        return "\n".join(
+            [wrapped(f"def run({params}):"), *(wrapped(f"    {line}") for line in body), ""]
+        )

@@ -4,6 +4,14 @@ HELPERS["floordiv"]      # its text, a @triton.jit function
 """
 
 _TEXTS = '''
+def maximum(x, y):
+    """The greater one; NaN where either is."""
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+def minimum(x, y):
+    """The lesser one; NaN where either is."""
+    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
 def floordiv(x, y):
     """The quotient rounded down; 0 by 0."""
     by = tl.where(y == 0, 1, y)
