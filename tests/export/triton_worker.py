@@ -3,10 +3,10 @@
 with Worker("interpret") as worker:
     worker(text, [x, w])      # what run(x, w) returns
 with Worker("compile") as worker:
-    worker(text, [x, w])      # bytes of each kernel's cubin for sm_90, which needs no GPU
+    worker(text, [x, w])      # bytes of each kernel's cubin for sm_90, and its TTIR: no GPU needed
 Triton decides when it is imported whether it interprets, so this is a child with TRITON_INTERPRET.
-What the interpreter lacks is put in its place here: functions of libdevice, products of bf16, and
-subnormal numbers of bf16, which it takes for 0.
+What the interpreter lacks is put in its place here: functions of libdevice, products of bf16,
+subnormal numbers of bf16, which it takes for 0 or another number, and assertions.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+Cubin = tuple[int, str]
 
 
 def missing() -> str | None:
@@ -106,9 +107,9 @@ def quicken_interpreter() -> None:
     def scan(self: Any, input: Any) -> list[Any]:
         arrays, step = [a.copy() for a in arrays_of(self, input)], 1
         while step < len(arrays[0]):
-            made = halves(self, [a[:-step] for a in arrays], [a[step:] for a in arrays])
+            made = halves(self, [np.roll(a, step, 0) for a in arrays], arrays)
             for a, m in zip(arrays, made, strict=True):
-                a[step:] = m
+                a[step:] = m[step:]
             step *= 2
         moved = (np.moveaxis(a, 0, self.axis) for a in arrays)
         return [self.to_tensor(a, d) for a, d in zip(moved, self.dtypes, strict=True)]
@@ -123,6 +124,9 @@ def complete_interpreter() -> None:
     from triton.runtime import interpreter
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, tl
 
+    # Assertions hold, as they do where run() launches with debug=True.
+    options = interpreter.InterpreterOptions(debug=True, sanitize_overflow=False)
+    interpreter.interpreter_builder.options = options
     dot = InterpreterBuilder.create_dot
 
     def wide(x: Any) -> Any:
@@ -174,8 +178,8 @@ def complete_interpreter() -> None:
 class Compiled:
     """A kernel that is compiled where it would be launched."""
 
-    def __init__(self, function: Any, sizes: list[int]) -> None:
-        self.function, self.sizes = function, sizes
+    def __init__(self, function: Any, made: list[Cubin]) -> None:
+        self.function, self.made = function, made
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         return self.launch
@@ -188,17 +192,17 @@ class Compiled:
 
         types = dict(zip(self.function.arg_names, map(mangle_type, args), strict=True))
         source = ASTSource(self.function, types, {})
-        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-        self.sizes.append(len(made.asm["cubin"]))
+        found = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+        self.made.append((len(found.asm["cubin"]), str(found.asm["ttir"])))
 
 
-def compile_all(module: ModuleType, inputs: Sequence[torch.Tensor]) -> list[int]:
-    sizes: list[int] = []
+def compile_all(module: ModuleType, inputs: Sequence[torch.Tensor]) -> list[Cubin]:
+    made: list[Cubin] = []
     for name, value in [*vars(module).items()]:
         if name.endswith("_kernel") or "_kernel_" in name:
-            setattr(module, name, Compiled(value, sizes))
+            setattr(module, name, Compiled(value, made))
     interpret(module, inputs)
-    return sizes
+    return made
 
 
 def main(how: str) -> None:
