@@ -109,9 +109,8 @@ class Levels:
     def blocks(self) -> Program:
         """The tile level of a GPU where blocks are decided; WeftError for any other program."""
         if "blocks" not in self.made:
-            raise WeftError(
-                "Triton has a GPU's blocks: choose a target such as cuda:sm_90a, and start above the tile level"
-            )
+            told = "choose a target such as cuda:sm_90a, and start above the tile level"
+            raise WeftError(f"Triton kernels are a GPU's blocks: {told}")
         assert self.unique is not None
         return self.unique.restore(self.made["blocks"])
 

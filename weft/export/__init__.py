@@ -1,4 +1,4 @@
-"""Texts for others: MLIR (mlir*.py), Triton (triton/), and C without torch or Python: `weft export SOURCE -o DIR`.
+"""Texts for others: MLIR (mlir*.py), Triton (triton/), C without torch or Python (`weft export`).
 
 traced.py    one call of a program: its graph, what comes from the caller, what its results are
 code.py      the graph for an instruction set: a launch spec without library calls, and C texts

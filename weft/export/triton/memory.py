@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from weft.core.node import Node
 from weft.export.triton.slabs import Slab
 from weft.export.triton.terms import ADD, MUL, Value, full, literal, type_name
+from weft.export.triton.uses import INT32
 from weft.export.triton.values import Values
 from weft.scalar import nest
 from weft.scalar.nest import free_variables
@@ -103,9 +105,10 @@ class Memory(Values):
         pointer = self.pointers[buffer.name] = self.fresh(f"{buffer.name}_ptr")
         self.changing.add(pointer)
         first, terms = 1, list[str]()
+        wide = math.prod(self.grid) * buffer.type.span >= INT32
         for dimension, count in enumerate(self.grid):
             factor = first * buffer.type.span
-            terms.append(f"{self.number(dimension)} * {factor}")
+            terms.append(f"{self.number(dimension, wide)} * {factor}")
             first *= count
         self.line(f"{pointer} += {' + '.join(terms)}")
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from weft.core.node import Node
 from weft.core.types import f32
 from weft.scalar import nest
+from weft.scalar.monoid import LAST
 from weft.scalar.nest import Block, For, Update, free_variables
 from weft.scalar.ops import CASTS, apply, constant, function_of, value_of, where
 from weft.scalar.reach import longest
@@ -93,7 +94,7 @@ def _loop(plan: Plan, loop: For, around: tuple[For, ...]) -> For:
         if count is None or free_variables(loop.lo, loop.hi):
             plan.problems.append(f"a grid over {loop.label} whose size is no number")
         return replace(loop, body=_block(plan, loop.body, around))
-    if loop.bind not in THREADS | IN_ORDER:
+    if loop.bind not in {*THREADS, *IN_ORDER}:
         plan.problems.append(f"a loop bound to {loop.bind}")
     taken = math.prod(plan.sizes[f.axis] for f in around)
     if loop.role != "free" and not any(isinstance(s, For) for s in loop.body):
@@ -104,11 +105,11 @@ def _loop(plan: Plan, loop: For, around: tuple[For, ...]) -> For:
             plan.sizes[loop.axis] = max(SHORT, min(most, deep))
             return replace(loop, bind="lanes", body=body)
     room = max(1, LANES // taken)
-    innermost = not any(isinstance(s, For) for s in nest.walk(loop.body))
-    long = loop.folds or loop.role == "reduce"
-    parallel = loop.bind in THREADS or (
-        loop.role != "free" and long and innermost and (count or SHORT) >= SHORT and room >= SHORT
-    )
+    updates = [s for s in nest.walk(loop.body) if isinstance(s, Update)]
+    ordered = any(s.fold.monoid is LAST for s in updates)  # which tl.reduce does not keep
+    innermost = not any(isinstance(s, For) for s in loop.body) and bool(updates)
+    long = (count is None or count >= SHORT) and room >= SHORT
+    parallel = loop.bind in THREADS or (loop.role != "free" and innermost and long and not ordered)
     if not parallel:
         return replace(loop, bind="serial", body=_block(plan, loop.body, around))
     plan.sizes[loop.axis] = min(room, room if count is None else power_of_two(count))

@@ -37,17 +37,13 @@ def to_triton(program: Program) -> str:
 
     UnsupportedOpError, which names all of it, for what Triton cannot say.
     """
-    problems: list[str] = []
     if sizes_of(program):
-        problems.append("sizes that are no numbers: trace it with dynamic=False")
-        raise UnsupportedOpError(f"Triton out has no {problems[0]}")
-    program = expanded(program)
-    if program.repeats:
-        raise UnsupportedOpError("Triton out has no repeated kernels: start from the tensor level")
-    used: set[str] = set()
-    names = Names({*RESERVED, *HELPERS})
-    folds = Folds(used, problems.append)
+        told = "Triton out has no sizes that are no numbers"
+        raise UnsupportedOpError(f"{told}: compile with dynamic=False")
+    program, problems, used = expanded(program), list[str](), set[str]()
     launcher, texts = _Launcher(program), list[str]()
+    names = Names({*HELPERS, *launcher.fresh.taken})
+    folds = Folds(used, problems.append)
     for step in program.steps:
         if not isinstance(step, Kernel):
             assert isinstance(step, Call)

@@ -7,6 +7,7 @@ A value has a text, the axes of the block that it is a tensor over, and how tigh
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -159,16 +160,12 @@ def spelled(
     """
     name = function.name
     axes = tuple(a for a in order if any(a in v.axes for v in args))
-    cast = isinstance(function.result, DType) and CASTS.get(function.result) is function
-    if cast:
-        return _cast(helpers, args[0], dtype, function.result)  # type: ignore[arg-type]
+    if isinstance(function.result, DType) and CASTS.get(function.result) is function:
+        return _cast(helpers, args[0], dtype, function.result)
     values = args[name == "where" :]
-    small = dtype is i64 and all(v.small for v in values)
-    if dtype is i64 and not small and name not in OF_INDEX | COMPARISONS:
+    if dtype is i64 and name not in OF_INDEX | COMPARISONS:
         args = tuple(full(v, dtype) for v in args)
-    if dtype is i64 and small and name not in OF_INDEX | COMPARISONS:
-        args, small = tuple(full(v, dtype) for v in args), False
-    stays = small and name in OF_INDEX
+    stays = dtype is i64 and name in OF_INDEX and all(v.small for v in values)
     if name in INFIX and dtype.kind in INFIX[name][0]:
         signs, binds = INFIX[name]
         return Value(_infix(signs[dtype.kind], binds, args, axes), axes, binds, stays)
@@ -176,11 +173,7 @@ def spelled(
     text = next((t for kinds, t in rows if {dtype.kind, dtype.name} & {*kinds.split()}), None)
     if text is None:
         return None
-    head = text.partition("(")[0]
-    if head in HELPERS:
-        helpers.add(head)
-    if "libdevice" in text:
-        helpers.add("libdevice")
+    helpers |= {*re.findall(r"\w+", text)} & {*HELPERS, "libdevice"}
     if "libdevice" in text and dtype.bits == 64:  # which takes no literal of f32 for one of f64
         literals = (f"tl.full([], {a.text}, tl.float64)" if is_number(a) else "" for a in args)
         args = [Value(t) if t else a for t, a in zip(literals, args, strict=True)]

@@ -130,9 +130,9 @@ class Values:
             text = text if i == 0 else f"{text} % {count}"
             self.numbers[loop.axis] = Value(text, binds=MUL)
 
-    def number(self, dimension: int) -> str:
+    def number(self, dimension: int, wide: bool = False) -> str:
         text = f"tl.program_id({dimension})"
-        return f"tl.cast({text}, tl.int64)" if self.wide else text
+        return f"tl.cast({text}, tl.int64)" if self.wide or wide else text
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
