@@ -339,8 +339,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         for name, step in schedule.kernels:
             choosing = {"step": step, "chooser": chooser, "name": name[4:]}
             run("t", partial(on_kernels, **choosing, target=target, near=near), name)
-            if on_gpu and name[4:] in BLOCKS:
-                made["blocks"] = program
+            made |= {"blocks": program} if on_gpu and name[4:] in BLOCKS else {}
         log.show_choices(show_schedule(chooser.checked()))
     check_machine(program, target)
     if program.level == "tile":

@@ -119,8 +119,7 @@ def quicken_interpreter() -> None:
 
 
 def complete_interpreter() -> None:
-    """Libdevice by torch, and a tl.dot of bf16 as one of f32, whose products are the same."""
-    from triton.language.extra import libdevice
+    """A tl.dot of bf16 as one of f32, whose products are the same; assertions."""
     from triton.runtime import interpreter
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, tl
 
@@ -146,6 +145,14 @@ def complete_interpreter() -> None:
         return wide(x) if exact else cast(self, x, to)
 
     setattr(InterpreterBuilder, "cast_impl", convert)  # noqa: B010
+
+
+def complete_libdevice() -> None:
+    """Its functions by torch's."""
+    from triton.language.extra import libdevice
+    from triton.runtime import interpreter
+    from triton.runtime.interpreter import TensorHandle, tl
+
     special = {
         **{name: getattr(torch, name) for name in """expm1 log10 log1p tanh erfc lgamma tan asin
         acos atan sinh cosh trunc erfinv atan2 fmod pow""".split()},
@@ -210,6 +217,7 @@ def main(how: str) -> None:
     os.dup2(2, 1)  # what is printed here is no reply
     if how == "interpret":
         complete_interpreter()
+        complete_libdevice()
         quicken_interpreter()
     with tempfile.TemporaryDirectory() as folder:
         number = 0
