@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -33,30 +34,23 @@ class Stop(BaseException):
     """Ends a call where its graph is known: no GPU runs the rest."""
 
 
-class Tracer(driver.Builder):
-    """The driver's builder, which keeps the graph and stops at its inputs."""
-
-    captured: list[Captured]
-    given: list[list[torch.Tensor]]
-
-    def __call__(self, captured: Captured) -> Any:
-        def run(tensors: list[torch.Tensor]) -> Any:
-            self.__dict__["found"] = captured, fresh([t.detach() for t in tensors])
-            raise Stop
-
-        run.artifact = None  # type: ignore[attr-defined]
-        return run
-
-
 def traced(case: Case) -> tuple[Captured, list[torch.Tensor]]:
     """The graph of a program, and the tensors that it is called with."""
-    tracer = Tracer(driver.Options())
-    try:
-        with torch.no_grad():
-            compiled(case.fn, tracer)(*fresh(case.make()))
-    except Stop:
-        pass
-    return tracer.__dict__["found"]
+    found: list[tuple[Captured, list[torch.Tensor]]] = []
+
+    class Tracer(driver.Builder):
+        def __call__(self, captured: Captured) -> Any:
+            def run(tensors: list[torch.Tensor]) -> Any:
+                found.append((captured, fresh([t.detach() for t in tensors])))
+                raise Stop
+
+            run.artifact = None  # type: ignore[attr-defined]
+            return run
+
+    with torch.no_grad(), suppress(Stop):
+        compiled(case.fn, Tracer(driver.Options()))(*fresh(case.make()))
+    (only,) = found
+    return only
 
 
 def check(case: Case, interpreter: Worker, compiler: Worker | None = None) -> int:
