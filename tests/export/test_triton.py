@@ -37,10 +37,10 @@ def compiler() -> Iterator[Worker]:
         yield worker
 
 
-def printed(fn: Callable[..., Any], *args: Any) -> str:
+def printed(fn: Callable[..., Any], *args: Any, schedule: str = "") -> str:
     """The text for a program of these inputs."""
     graph = traced(Case("program", fn, args))[0].graph
-    return driver.lower(graph, driver.Options(TARGET), PassLog()).text("triton")
+    return driver.lower(graph, driver.Options(TARGET, schedule=schedule), PassLog()).text("triton")
 
 
 @runs
@@ -140,6 +140,9 @@ def test_what_triton_cannot_say_is_one_error() -> None:
 
     with pytest.raises(UnsupportedOpError, match=r"(?s)airy_ai of f32; .*zeta of f32"):
         printed(step, f32(4))
+    staged = "mm: bind{axis=a0, to=thread}\nmm: split{axis=a2, by=16}\nmm: stage{buffer=x, at=b0}"
+    with pytest.raises(UnsupportedOpError, match="a buffer x_s0 inside of loops over threads"):
+        printed(lambda x, w: x @ w, f32(65, 33), f32(33, 17), schedule=staged)
     f = weft.compile(lambda x: x + 1).prepare(torch.randn(4))
     with pytest.raises(WeftError, match="choose a target such as cuda:sm_90a"):
         f.ir("triton")

@@ -100,7 +100,7 @@ class Memory(Values):
                 )
             return
         if self.axes:
-            self.problem(f"the memory {buffer.name} of one thread")
+            self.problem(f"a buffer {buffer.name} inside of loops over threads")
         self.scratch[buffer.name] = buffer
         pointer = self.pointers[buffer.name] = self.fresh(f"{buffer.name}_ptr")
         self.changing.add(pointer)
