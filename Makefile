@@ -35,6 +35,7 @@ conformance: $(READY)
 	@$(BIN)/python -W ignore -m tests.conformance.training
 	@$(BIN)/python -m tests.conformance.native
 	@$(BIN)/python -W ignore -m tests.conformance.mlir
+	@$(BIN)/python -W ignore -m tests.conformance.triton
 	@$(BIN)/python -W ignore -m tests.conformance.jax
 	@$(BIN)/python -m tests.conformance.export --target cpu
 	@$(BIN)/python -m tests.conformance.export --target cpu --models

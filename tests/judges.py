@@ -66,6 +66,7 @@ JUDGES = (
     Judge("NNSmith's random models of ONNX, through weft.compile", "nnsmith"),
     Judge("JAX's harness of primitives, f32, i32 and bool", "jax"),
     Judge("MLIR's and LLVM's tools on tests/agree", "mlir"),
+    Judge("Triton's interpreter and compiler on tests/agree", "triton"),
     Judge("exported C on tests/agree, bit for bit", "export", r"(?P<right>\d+) same"),
     _training("hops", "torch's hop_db, with gradients"),
     _training("optimisers", "torch's optim_db"),

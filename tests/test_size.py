@@ -13,7 +13,7 @@ scheduled kernel, and what names, prints, parses, checks and lists moves of a us
 of these decides anything by default. So does tile/price/lines.py, which prices the caches for
 columns, and does decide. weft/search with its benchmark, weft/explain, gradients of tensor
 programs, weft/train with its benchmark, and the roads in and out, which nothing imports (ONNX, JAX,
-exported C, MLIR), have budgets of their own.
+exported C and CUDA, MLIR, Triton), have budgets of their own.
 `python tests/test_size.py` prints all.
 """
 
@@ -36,14 +36,14 @@ transforms""".split()
 BY_HAND = ("values", "loop_values", "slab_values", "script", "legal")
 
 COMPILER_LINES = (
-    25_225  # 17,200 before training: 100 rows, segments, warm starts; 300 of collectives
+    25_230  # 17,200 before training: 100 rows, segments, warm starts; 300 of collectives
 )
 SEARCH_LINES = 2_630  # 1,200 until it had a benchmark, deltas, splits, functions, enlarge, memory
 GRADIENT_LINES = 1_040  # 1,000 without values of a scatter that are the last, or left out
 TRAIN_LINES = 650
-ROADS_LINES = {"onnx": 3_500, "jax": 1_500, "export": 1_850}  # of folders that nothing imports
+ROADS_LINES = {"onnx": 3_500, "jax": 1_500, "export": 3_260}  # of folders that nothing imports
 EXPLAIN_LINES = 700  # of weft/explain, which decides nothing: it counts, tells and shows
-ALL_LINES = 35_645
+ALL_LINES = 35_650
 FILE_LINES = 400
 FUNCTION_LINES = 50
 

@@ -15,6 +15,7 @@ from weft.emit.gpu import Launch
 from weft.emit.languages import LANGUAGES
 from weft.emit.sources import sources_of
 from weft.export.mlir import to_mlir
+from weft.export.triton.program import to_triton
 from weft.frontend import torch_level
 from weft.frontend.graph import KNOWN, Known
 from weft.frontend.lower import to_tensor
@@ -56,6 +57,7 @@ from weft.tile.passes.programs.join_launches import most_rows
 from weft.tile.price.hints import price_for, ranges_around, thought_large
 from weft.tile.price.tables import tables
 from weft.tile.schedule import (
+    BLOCKS,
     GPU_KERNEL,
     PRECISE,
     Schedule,
@@ -104,14 +106,24 @@ class Levels:
         partly = self.unique is not None and level in ("tile", "kernel")
         return self.unique.restore(self.made[level]) if partly else self.made[level]  # type: ignore[union-attr]
 
+    def blocks(self) -> Program:
+        """The tile level of a GPU where blocks are decided; WeftError for any other program."""
+        if "blocks" not in self.made:
+            told = "choose a target such as cuda:sm_90a, and start above the tile level"
+            raise WeftError(f"Triton kernels are a GPU's blocks: {told}")
+        assert self.unique is not None
+        return self.unique.restore(self.made["blocks"])
+
     def text(self, level: str) -> str:
         """Text of one level; `source` and the name of its language are the emitted files.
 
-        `schedule` is what was chosen for each kernel, as weft.compile(schedule=...) takes it, and
-        `mlir` the loop level in MLIR's dialects.
+        `schedule` is what was chosen for each kernel, as weft.compile(schedule=...) takes it,
+        `mlir` the loop level in MLIR's dialects, and `triton` a GPU's blocks as Triton's kernels.
         """
         if level == "mlir":
             return to_mlir(self.program("loop"))
+        if level == "triton":
+            return to_triton(self.blocks())
         if level == "schedule":
             return show_schedule(self.chooser)
         if level in ("source", self.language):
@@ -119,7 +131,7 @@ class Levels:
         if level in ("c", *LANGUAGES):
             told = f"the sources for this target are {self.language}, not {level}"
             raise WeftError(f"{told}: choose a target of that language")
-        choice("level", level, (*VERIFY, "mlir", "schedule", "source", "c", *LANGUAGES))
+        choice("level", level, (*VERIFY, "mlir", "triton", "schedule", "source", "c", *LANGUAGES))
         return print_program(self.program(level))
 
 
@@ -329,6 +341,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         for name, step in schedule.kernels:
             choosing = {"step": step, "chooser": chooser, "name": name[4:]}
             run("t", partial(on_kernels, **choosing, target=target, near=near), name)
+            made |= {"blocks": program} if on_gpu and name[4:] in BLOCKS else {}
         log.show_choices(show_schedule(chooser.checked()))
     check_machine(program, target)
     if program.level == "tile":

@@ -17,7 +17,7 @@ from weft.library.calls import TORCH_DTYPES
 from weft.options import Options, find_target
 from weft.targets.gpu import GPUS
 
-LEVELS = ("torch", "tensor", "loop", "mlir", "schedule", "tile", "kernel", "source")
+LEVELS = ("torch", "tensor", "loop", "mlir", "schedule", "tile", "triton", "kernel", "source")
 LANGUAGES = ("c", "cuda", "hip", "opencl", "metal")
 
 

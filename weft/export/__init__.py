@@ -1,4 +1,4 @@
-"""Texts for others: MLIR (mlir*.py), and C without torch or Python: `weft export SOURCE -o DIR`.
+"""Texts for others: MLIR (mlir*.py), Triton (triton/), C without torch or Python (`weft export`).
 
 traced.py    one call of a program: its graph, what comes from the caller, what its results are
 targets.py   instruction sets and GPUs by name, and the code for each of

@@ -89,6 +89,8 @@ GPU_SCHEDULE = scheduled(
     "both.block_sums",
     first=len(GPU_PROGRAM) + 1,
 )
+# Those that decide what a block of a GPU computes; the others, how its threads do.
+BLOCKS = tuple(name[4:] for name, _ in GPU_SCHEDULE[:5])
 GPU_KERNEL = len(GPU_PROGRAM) + len(GPU_SCHEDULE) + 1  # the number of the kernel level's first pass
 
 

@@ -1,0 +1,151 @@
+"""A GPU's blocks as Triton kernels: a fixed part of the corpus, interpreted and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from tests.agree.checks import Disagreement
+from tests.agree.inputs import Case, boolean, f32, f64, i64
+from tests.agree.test_programs import PROGRAMS
+from tests.conformance.triton import TARGET, check, traced
+from tests.export.triton_worker import Worker, missing
+from weft import driver
+from weft.core.errors import UnsupportedOpError, WeftError
+from weft.core.passes import PassLog
+
+WHY = missing()
+runs = pytest.mark.skipif(WHY is not None, reason=WHY or "")
+# Every kind of loop, fold, slab and term; `python -m tests.conformance.triton` runs all.
+CHOSEN = """integer_uint8 specials_bf16 powers_f64 running_extremes_ties cross_entropy mlp_bf16
+attention_causal call_of_index_fill two_reductions chain_of_matmuls""".split()
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[Worker]:
+    with Worker("interpret") as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Worker]:
+    with Worker("compile") as worker:
+        yield worker
+
+
+def printed(fn: Callable[..., Any], *args: Any, schedule: str = "") -> str:
+    """The text for a program of these inputs."""
+    graph = traced(Case("program", fn, args))[0].graph
+    return driver.lower(graph, driver.Options(TARGET, schedule=schedule), PassLog()).text("triton")
+
+
+@runs
+@pytest.mark.parametrize("case", [c for c in PROGRAMS if c.name in CHOSEN], ids=lambda c: c.name)
+def test_triton_gives_what_eager_gives(case: Case, interpreter: Worker, compiler: Worker) -> None:
+    assert check(case, interpreter, compiler) > 0
+
+
+ODD = {
+    "none": (lambda x: (x.sum(0), x + 1), f32(0, 5)),
+    "no_columns": (lambda x: (x.sum(1), x.relu()), f32(5, 0)),
+    "scalar": (lambda x: x.exp(), f32()),
+    "long_row": (lambda x: torch.softmax(x, -1), f32(2, 9001)),
+    "long_scan": (lambda x: x.cumsum(-1), f32(3, 20_000)),
+    "any_of_bool": (lambda x: (x.any(1), x.all(0), ~x), boolean(37, 19)),
+    "places_f64": (lambda x: (x.argmax(1), x * 0.1, x.logsumexp(1)), f64(5, 300)),
+    "strides": (lambda x: torch.softmax(x.t(), -1), f32(33, 70).t()),
+    "large_places": (lambda x: torch.arange(3000) ** 3 + x, i64(1, below=3)),
+}  # fmt: skip
+
+
+@runs
+@pytest.mark.parametrize("name", ODD)
+def test_odd_shapes(name: str, interpreter: Worker) -> None:
+    fn, x = ODD[name]
+    check(Case(name, fn, (x,)), interpreter)
+
+
+@runs
+def test_scatters_random_numbers_and_library_calls_run(
+    interpreter: Worker, compiler: Worker
+) -> None:
+    def step(x: torch.Tensor, i: torch.Tensor) -> Any:
+        added = torch.zeros(40, 64).index_add(0, i, x)
+        return added, torch.linalg.inv(x[:2, :2])
+
+    text = printed(step, f32(2000, 64), i64(2000, below=40))
+    assert "tl.atomic_add" in text and "torch.ops.aten.linalg_inv_ex.default" in text
+    check(Case("step", step, (f32(2000, 64), i64(2000, below=40))), interpreter, compiler)
+
+
+@runs
+def test_bad_input_is_refused_and_a_bad_index_is_found(interpreter: Worker) -> None:
+    text = printed(lambda x, i: x[i], f32(5, 3), i64(4, below=5))
+    x, good = torch.randn(5, 3), torch.tensor([0, 4, -5, 2])
+    assert torch.equal(interpreter(text, [x, good])[0], x[good])
+    with pytest.raises(RuntimeError, match=r"x must be torch.float32 of shape \(5, 3\)"):
+        interpreter(text, [torch.randn(3, 5), good])
+    with pytest.raises(RuntimeError, match="an index is out of range"):
+        interpreter(text, [x, torch.tensor([0, 1, 5, 2])])
+
+
+@runs
+def test_products_of_bf16_are_those_of_bf16(interpreter: Worker, compiler: Worker) -> None:
+    """The interpreter's are mended by widening; what Triton compiles multiplies bf16 itself."""
+    case = Case("mm", lambda x, y: x @ y, tuple(f32(64, 64).bfloat16() for _ in "xy"))
+    check(case, interpreter)
+    text = printed(case.fn, *case.args)
+    ((size, ttir),) = compiler(text, traced(case)[1])
+    assert size > 0 and any("tt.dot" in n and "xbf16>" in n for n in ttir.splitlines())
+
+
+@runs
+def test_the_judge_finds_another_function(interpreter: Worker) -> None:
+    case = Case("exp", lambda x: x.exp(), (f32(40),))
+
+    class Wrong(Worker):
+        def __init__(self) -> None:
+            pass
+
+        def __call__(self, text: str, inputs: Any) -> Any:
+            return interpreter(text.replace("tl.exp(", "tl.exp2("), inputs)
+
+    with pytest.raises(Disagreement, match="relative error"):
+        check(case, Wrong())
+
+
+def test_blocks_read_as_a_person_writes_them() -> None:
+    softmax = printed(lambda x: torch.softmax(x, -1), f32(8, 500))
+    assert softmax.count("tl.load(") == 1 and "a1 = tl.arange(0, 512)" in softmax
+    product = printed(lambda x, w: (x @ w).relu(), f32(100, 70), f32(70, 50))
+    assert 'acc0, input_precision="ieee")' in product and "tl.program_id(1) * 16" in product
+    x = (f32(1, 2, 70, 64).bfloat16(),) * 3
+    attention = printed(torch.nn.functional.scaled_dot_product_attention, *x)
+    assert attention.count("tl.dot(") == 2 and "acc3_rows = acc3_rows * " in attention
+    assert "debug_barrier" not in attention
+
+
+def test_slabs_with_other_accesses_are_memory_of_the_launch() -> None:
+    text = printed(lambda x: x.cumsum(-1), f32(300, 301))
+    assert "tl.debug_barrier()" in text and "part0_ptr += tl.program_id(0) * " in text
+
+
+def test_what_triton_cannot_say_is_one_error() -> None:
+    def step(x: torch.Tensor) -> Any:
+        return torch.special.airy_ai(x), torch.special.zeta(x, x)
+
+    with pytest.raises(UnsupportedOpError, match=r"(?s)airy_ai of f32; .*zeta of f32"):
+        printed(step, f32(4))
+    staged = "mm: bind{axis=a0, to=thread}\nmm: split{axis=a2, by=16}\nmm: stage{buffer=x, at=b0}"
+    with pytest.raises(UnsupportedOpError, match="a buffer x_s0 inside of loops over threads"):
+        printed(lambda x, w: x @ w, f32(65, 33), f32(33, 17), schedule=staged)
+    f = weft.compile(lambda x: x + 1).prepare(torch.randn(4))
+    with pytest.raises(WeftError, match="choose a target such as cuda:sm_90a"):
+        f.ir("triton")
+    sizes = weft.compile(lambda x: x + 1, target=TARGET, dynamic=True)
+    with pytest.raises(WeftError, match="dynamic=False"):
+        sizes.prepare(torch.randn(5, 7)).ir("triton")
