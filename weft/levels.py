@@ -237,11 +237,15 @@ def segments_of(target: CPU, node: Node, buffers: Buffers, out: Buffer) -> list[
     return by_segments(node, buffers, out, (), partial(tables, target=target), target.l2 // 2)[1]
 
 
-def ways_to_scatter(target: CPU | GPU, known: Known) -> tuple[list[tuple[str, str]], Sequence[str]]:
-    """Stores that may combine in any order, and the ops that ATen's kernels do without these."""
+def ways_to_scatter(
+    target: CPU | GPU, known: Known
+) -> tuple[list[tuple[str, str]], tuple[Sequence[str], Sequence[str]]]:
+    """Stores that may combine in any order; ops and products that ATen's kernels do without."""
     atomics = [a for a in target.atomics if not (known.ordered and a[1].startswith("f"))]
-    sums = ("atomic_add", "f32") in atomics
-    return atomics, target.library if sums else (*target.library, *target.tabled)
+    if known.alone:
+        return atomics, ((), ())
+    tabled = () if ("atomic_add", "f32") in atomics else target.tabled
+    return atomics, ((*target.library, *tabled), target.tiled)
 
 
 def is_atomic(
@@ -305,7 +309,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
     target = find_target(options.target)
     schedule, chooser = scheduling(options, target)
     on_gpu, met = isinstance(target, GPU), hints_of(start)
-    atomics, library = ways_to_scatter(target, known)
+    atomics, stay = ways_to_scatter(target, known)
     narrows, program = known.narrows and not on_gpu, plain_loops(start, target)
     made, unique, near = {program.level: program}, None, dict[Size, tuple[int, int]]()
 
@@ -315,7 +319,6 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         program = made[changed.level] = changed
 
     if program.level == "torch":
-        stay = ((), ()) if known.alone else (library, target.tiled)
         run("n", lambda g: to_tensor(g, options.fallback, *stay))
         run("n", lambda p: thought_large(p, known.few or ()) if narrows else p)
     layouts, free = with_hints((known.layouts, tuple(sizes_of(start).values())), hints_of(program))
