@@ -332,6 +332,31 @@ def test_a_run_on_a_stream(device: FakeDevice, tmp_path: Path) -> None:
     library.close()
 
 
+def test_a_run_comes_after_one_that_writes_weights(device: FakeDevice, tmp_path: Path) -> None:
+    """Of another signature, on another stream."""
+    model = Sums()
+    library = device.exported([source(model, torch.ones(n)) for n in (3, 2)], tmp_path / "m")
+    context, at = P(), [ctypes.c_uint64() for _ in range(2)]
+    device.c.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    device.c.cuCtxPushCurrent_v2(context)
+    for place in at:
+        device.c.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(12))
+    given, out = (Array * 1)(Array(at[0].value)), (Array * 1)(Array(at[1].value))
+    device.c.cuCtxPopCurrent_v2(ctypes.byref(context))
+    assert not library.call("run_device", library.model, 0, given, out, None, *library.room())
+    before = device.number("waits").value
+    device.outputs(library, (torch.ones(2),), 1)
+    assert device.number("waits").value == before + 1
+    device.outputs(library, (torch.ones(2),), 1)  # the last one has ended
+    assert device.number("waits").value == before + 1
+    device.c.cuCtxPushCurrent_v2(context)
+    for place in at:
+        device.c.cuMemFree_v2(place)
+    device.c.cuCtxPopCurrent_v2(ctypes.byref(context))
+    device.c.cuDevicePrimaryCtxRelease_v2(0)
+    library.close()
+
+
 # --- devices
 
 

@@ -92,7 +92,8 @@ static frame *take_frame(const call *r, int number, int from_host, void *stream)
     if (f) m->idle[number] = f->next;
     pthread_mutex_unlock(&m->lock);
     if (!f) return new_frame(r);
-    if (f->pending) m->cuda->cuStreamWaitEvent(from_host ? f->stream : stream, f->done, 0);
+    if (f->pending && !m->stateful)
+        m->cuda->cuStreamWaitEvent(from_host ? f->stream : stream, f->done, 0);
     return f;
 }
 
@@ -315,6 +316,19 @@ static int run_in(const call *r, frame *f, const weft_array *inputs, weft_array 
     return result ? result : failed(r, status, "finish the kernels of a call", "");
 }
 
+/* A run after the last one, where runs write weights. */
+static int run_next(const call *r, frame *f, const weft_array *inputs, weft_array *outputs,
+                    int from_host, void *stream) {
+    weft_model *m = r->m;
+    int status = m->pending ? m->cuda->cuStreamWaitEvent(stream, m->last, 0) : 0;
+    if (failed(r, status, "wait for a run", "")) return 1;
+    m->pending = 0;
+    if (run_in(r, f, inputs, outputs, from_host, stream)) return 1;
+    if (from_host || !m->stateful) return 0;
+    m->pending = 1;
+    return failed(r, m->cuda->cuEventRecord(m->last, stream), "record an event", "");
+}
+
 static int can_run_on(const call *r, const weft_array *inputs, const weft_array *outputs,
                       void *stream) {
     int capturing = 0;
@@ -353,9 +367,10 @@ static int run(weft_model *m, int number, const weft_array *inputs, weft_array *
     result = !from_host && !can_run_on(&r, inputs, outputs, stream);
     frame *f = result ? NULL : take_frame(&r, number, from_host, stream);
     if (f) {
-        if (r.c->checked) pthread_mutex_lock(&m->checks);
-        result = run_in(&r, f, inputs, outputs, from_host, from_host ? f->stream : stream);
-        if (r.c->checked) pthread_mutex_unlock(&m->checks);
+        int alone = r.c->checked || m->stateful;
+        if (alone) pthread_mutex_lock(&m->checks);
+        result = run_next(&r, f, inputs, outputs, from_host, from_host ? f->stream : stream);
+        if (alone) pthread_mutex_unlock(&m->checks);
         give_frame(m, number, f);
     }
     void *last;

@@ -114,6 +114,10 @@ struct weft_model {
     weft_map map;
     weft_generator generator;
     pthread_mutex_t lock, checks; /* of a run that reads faults, which are the kernels' */
+    /* Whether runs write weights: each then comes after the last one, on whatever stream, which
+       `last` stands behind where that may not have ended. */
+    int stateful, pending;
+    void *last;
     int device;
     void *context;
     weft_loaded *kernels;

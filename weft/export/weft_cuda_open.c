@@ -7,6 +7,7 @@
 /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_..., CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, and
    the bytes of it that no kernel has to ask for; bytes between tensors. */
 enum { MAJOR = 75, MINOR = 76, MOST_SHARED = 8, PLAIN_SHARED = 48 << 10, APART = 256 };
+enum { NO_TIMING = 2 }; /* of an event */
 
 int weft_cuda_failed(const weft_driver *cuda, int status, const char *what, const char *of,
                      char *error, size_t room) {
@@ -39,12 +40,16 @@ static int is_written(const weft_code *c, int weight) {
     return 0;
 }
 
-int weft_fetch_weight(const weft_model *m, int number, void *stream, char *error, size_t room) {
-    const weft_weight *w = weft_weights + number;
+static int is_written_by_any(const weft_model *m, int weight) {
     int written = 0;
     for (int i = 0; i < weft_signature_count; i++)
-        written |= is_written(m->target->code[i], number);
-    if (!written || !w->bytes) return 0;
+        written |= is_written(m->target->code[i], weight);
+    return written;
+}
+
+int weft_fetch_weight(const weft_model *m, int number, void *stream, char *error, size_t room) {
+    const weft_weight *w = weft_weights + number;
+    if (!is_written_by_any(m, number) || !w->bytes) return 0;
     weft_address from = (weft_address)(uintptr_t)m->weights[number];
     int status =
         m->cuda->cuMemcpyDtoHAsync(m->map.at[number], from, (size_t)w->bytes, stream);
@@ -138,11 +143,15 @@ static int prepare(weft_model *m, int device, char *error, size_t room) {
     m->idle = calloc((size_t)weft_signature_count, sizeof *m->idle);
     if (!m->kernels || !m->weights || !m->idle) return 1;
     void *last;
+    for (int i = 0; i < weft_weight_count; i++) m->stateful |= is_written_by_any(m, i);
     if (failed(m, m->cuda->cuDevicePrimaryCtxRetain(&m->context, m->device), "make a context", "",
                error, room) ||
         failed(m, m->cuda->cuCtxPushCurrent(m->context), "use the context", "", error, room))
         return 1;
     int wrong = load(m, error, room) || upload(m, error, room);
+    if (!wrong && m->stateful)
+        wrong = failed(m, m->cuda->cuEventCreate(&m->last, NO_TIMING), "make an event", "", error,
+                       room);
     m->cuda->cuCtxPopCurrent(&last);
     return wrong;
 }
@@ -180,6 +189,7 @@ void weft_close(weft_model *m) {
     for (int i = 0; m->kernels && i < m->target->kernels; i++)
         if (m->kernels[i].module) m->cuda->cuModuleUnload(m->kernels[i].module);
     if (m->memory) m->cuda->cuMemFree(m->memory);
+    if (m->last) m->cuda->cuEventDestroy(m->last);
     if (inside) m->cuda->cuCtxPopCurrent(&last);
     if (m->context) m->cuda->cuDevicePrimaryCtxRelease(m->device);
     free(m->kernels);
