@@ -20,7 +20,7 @@ DOCS = ROOT / "docs"
 WHOLE = (
     "EXPORT.md",
     "SIMULATOR.md",
-    "distributed.md",
+    "DISTRIBUTED.md",
 )  # others show what this machine may lack, or parts
 
 

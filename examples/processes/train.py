@@ -1,7 +1,7 @@
 """Data parallel training: torchrun --standalone --nproc-per-node=2 examples/processes/train.py
 
 Each process has its own part of the data; DistributedDataParallel averages gradients. weft compiles
-the forward and backward of the model, from one cache: see docs/distributed.md.
+the forward and backward of the model, from one cache: see docs/DISTRIBUTED.md.
 """
 
 import torch
