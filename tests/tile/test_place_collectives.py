@@ -95,6 +95,16 @@ def test_more_than_is_held_at_once_waits(monkeypatch: pytest.MonkeyPatch) -> Non
     assert names(placed(given)) == "r w a s v y"
 
 
+def test_what_reads_a_result_itself_stays_behind_its_wait() -> None:
+    """As in a program that writes in place: the wait's own result is read by none."""
+    given = program(collective("r", "x"), kernel("a", "x"), kernel("y", "r", "a"))
+    given = replace(given, steps=awaited(given.steps))
+    verify(given)
+    after = placed(given)
+    verify(after)
+    assert names(after) == "r a - y"
+
+
 def random_steps(seed: int) -> Program:
     choose = random.Random(seed)
     values, steps = ["x"], list[str]()
