@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -56,3 +57,16 @@ def test_shapes(made: Any, mesh: DeviceMesh) -> None:
         y.sum().backward()
         shapes.append([(t.shape, t.stride()) for t in (y, *(p.grad for p in parameters))])
     assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_collective_stays_where_what_reads_it_is_a_constant(rows: int, mesh: DeviceMesh) -> None:
+    """Another process may have rows of its own, and wait for this one's part."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        whole = collectives.all_reduce(x * 2, "sum", dist.group.WORLD)
+        return torch.zeros_like(whole[:rows]) + 1
+
+    f = weft.compile(program)
+    assert torch.equal(f(torch.ones(4, 4)), torch.ones(rows, 4))
+    assert "call _c10d_functional.all_reduce" in f.ir("loop")
