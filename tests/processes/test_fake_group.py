@@ -64,7 +64,7 @@ def test_a_collective_stays_where_what_reads_it_is_a_constant(rows: int, mesh: D
     """Another process may have rows of its own, and wait for this one's part."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
-        whole = collectives.all_reduce(x * 2, "sum", dist.group.WORLD)
+        whole = collectives.all_reduce(x * 2, "sum", mesh)
         return torch.zeros_like(whole[:rows]) + 1
 
     f = weft.compile(program)
