@@ -70,3 +70,15 @@ def test_a_collective_stays_where_what_reads_it_is_a_constant(rows: int, mesh: D
     f = weft.compile(program)
     assert torch.equal(f(torch.ones(4, 4)), torch.ones(rows, 4))
     assert "call _c10d_functional.all_reduce" in f.ir("loop")
+
+
+def test_equal_collectives_are_two_where_gradients_are_wanted(mesh: DeviceMesh) -> None:
+    """Another process may give them two tensors, and calls both."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        first, second = (collectives.all_gather_tensor_autograd(x, 0, mesh) for _ in range(2))
+        return first.sin() * second
+
+    f = weft.compile(program)
+    f(torch.ones(4, 4, requires_grad=True)).sum().backward()
+    assert f.ir("loop").count("call _c10d_functional.all_gather_into_tensor") == 2
