@@ -282,9 +282,8 @@ def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
     called = {*postorder(*values)}
     # nobody reads the last draw, but it moves the generator, or what the last collective gives,
     # but other processes take part in it: also where what reads it turns out to be a constant
-    last = tracer.last.items()
-    called -= {call_of(v) for kind, v in last if kind == "collective" and v not in values}
-    unread = [v for _, v in last if call_of(v) not in called]
+    last = [(kind == "collective", v) for kind, v in tracer.last.items() if v not in values]
+    unread = [v for ordered, v in last if ordered or call_of(v) not in called]
     results += [(value, value.type) for value in unread]
     stored = [(i, value) for i, value in mutations if value is not inputs[i]]
     if any(overlaps_itself(type_of(tracer.roots[i].fake)) for i, _ in stored):
