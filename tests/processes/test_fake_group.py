@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -56,3 +57,28 @@ def test_shapes(made: Any, mesh: DeviceMesh) -> None:
         y.sum().backward()
         shapes.append([(t.shape, t.stride()) for t in (y, *(p.grad for p in parameters))])
     assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_collective_stays_where_what_reads_it_is_a_constant(rows: int, mesh: DeviceMesh) -> None:
+    """Another process may have rows of its own, and wait for this one's part."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        whole = collectives.all_reduce(x * 2, "sum", mesh)
+        return torch.zeros_like(whole[:rows]) + 1
+
+    f = weft.compile(program)
+    assert torch.equal(f(torch.ones(4, 4)), torch.ones(rows, 4))
+    assert "call _c10d_functional.all_reduce" in f.ir("loop")
+
+
+def test_equal_collectives_are_two_where_gradients_are_wanted(mesh: DeviceMesh) -> None:
+    """Another process may give them two tensors, and calls both."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        first, second = (collectives.all_gather_tensor_autograd(x, 0, mesh) for _ in range(2))
+        return first.sin() * second
+
+    f = weft.compile(program)
+    f(torch.ones(4, 4, requires_grad=True)).sum().backward()
+    assert f.ir("loop").count("call _c10d_functional.all_gather_into_tensor") == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -148,3 +149,23 @@ def test_compiler_is_named_in_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert find_compiler(None).command == (str(other),)
     salts = {open_toolchain(tmp_path, cc).cache.salt for cc in (None, "gcc")}
     assert len(salts) == 2
+
+
+def test_a_fork_does_not_keep_the_lock(tmp_path: Path) -> None:
+    """A worker that begins while a program is compiled has the lock's file too, for its life."""
+    cache = Cache(tmp_path)
+    read, write = os.pipe()
+    with cache.alone("objects", "text"):
+        child = os.fork()
+        if not child:
+            os.close(write)
+            os.read(read, 1)  # until the end of the parent's pipe
+            os._exit(0)
+    try:
+        (lock,) = (tmp_path / "locks").iterdir()
+        with open(lock, "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError while it is held
+    finally:
+        os.close(write)
+        os.close(read)
+        os.waitpid(child, 0)

@@ -13,6 +13,7 @@ from weft.core.errors import VerifyError
 from weft.link.program import Emitted, make_spec
 from weft.loop.verify import verify
 from weft.runtime.layout import lay_out
+from weft.runtime.python_call import python_source
 from weft.runtime.spec import Extern
 from weft.scalar.collectives import awaited, dependencies, is_start, is_wait
 from weft.scalar.nest import Call, Program
@@ -93,6 +94,16 @@ def test_more_than_is_held_at_once_waits(monkeypatch: pytest.MonkeyPatch) -> Non
     assert names(placed(given)) == "r s w a v y"
     monkeypatch.setitem(place_collectives.__globals__, "IN_FLIGHT", 20_000)
     assert names(placed(given)) == "r w a s v y"
+
+
+def test_what_reads_a_result_itself_stays_behind_its_wait() -> None:
+    """As in a program that writes in place: the wait's own result is read by none."""
+    given = program(collective("r", "x"), kernel("a", "x"), kernel("y", "r", "a"))
+    given = replace(given, steps=awaited(given.steps))
+    verify(given)
+    after = placed(given)
+    verify(after)
+    assert names(after) == "r a - y"
 
 
 def random_steps(seed: int) -> Program:
@@ -178,3 +189,17 @@ def test_waits_that_are_missing() -> None:
     assert names(whole) == "r s - y -"
     assert [is_start(s) for s in whole.steps] == [True, True, False, False, False]
     assert awaited(whole.steps) == whole.steps
+
+
+def test_a_tensor_that_a_collective_reads_is_let_go_after_its_wait() -> None:
+    """As any result of a library call: not only when the whole call ends."""
+    given = program(
+        *(collective("r", "x"), wait("w", "r"), collective("s", "w"), wait("v", "s")),
+        *(collective("t", "v"), wait("u", "t"), kernel("y", "u")),
+    )
+    facts = {k.name: k.name for k in given.kernels}
+    spec = make_spec(Emitted(given, facts, dict.fromkeys(facts, ""), {}, {}, {}, {}), {})
+    layout = lay_out(spec)
+    lines = [line.strip() for line in python_source(layout)[0].splitlines()]
+    assert {layout.buffers[name].kind for name in "rst"} == {"temp"}
+    assert all(f"t{layout.index[name]} = None" in lines for name in "rst")

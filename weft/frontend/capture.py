@@ -281,8 +281,9 @@ def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
     values = [value for value, _ in results] + [value for _, value in mutations]
     called = {*postorder(*values)}
     # nobody reads the last draw, but it moves the generator, or what the last collective gives,
-    # but other processes take part in it
-    unread = [v for v in tracer.last.values() if call_of(v) not in called]
+    # but other processes take part in it: also where what reads it turns out to be a constant
+    last = [(kind == "collective", v) for kind, v in tracer.last.items() if v not in values]
+    unread = [v for ordered, v in last if ordered or call_of(v) not in called]
     results += [(value, value.type) for value in unread]
     stored = [(i, value) for i, value in mutations if value is not inputs[i]]
     if any(overlaps_itself(type_of(tracer.roots[i].fake)) for i, _ in stored):

@@ -18,13 +18,13 @@ from unittest.mock import patch
 import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch import iinfo
-from torch._functorch import partitioners
+from torch._functorch import compile_utils, partitioners
 from torch._functorch.compile_utils import fx_graph_cse
 from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
 from weft.core.node import bottom_up
-from weft.frontend.schema import aten, effect
+from weft.frontend.schema import aten, chain_of, effect
 
 FX = torch.fx.GraphModule
 
@@ -76,7 +76,8 @@ def partition(joint: FX, inputs: Sequence[Any], *, num_fwd_outputs: int, **optio
     for node in joint.graph.find_nodes(op="call_function", target=aten.detach.default):
         node.replace_all_uses_with(node.args[0])  # the partitioner would keep both
         joint.graph.erase_node(node)
-    joint.graph = fx_graph_cse(joint.graph)  # before it is asked what backward formulas read
+    with _collectives_apart(joint.graph):
+        joint.graph = fx_graph_cse(joint.graph)  # before it is asked what backward formulas read
     _forget_values(joint.graph)
     _narrow_positions(joint.graph)
     again: set[torch.fx.Node] = set()
@@ -99,8 +100,16 @@ def partition(joint: FX, inputs: Sequence[Any], *, num_fwd_outputs: int, **optio
     for node in again:
         node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
     options["num_fwd_outputs"] = num_fwd_outputs
-    with patch.object(partitioners, "get_default_op_list", partial(_known, joint.graph)):
+    known = patch.object(partitioners, "get_default_op_list", partial(_known, joint.graph))
+    with known, _collectives_apart(joint.graph):
         return min_cut_rematerialization_partition(joint, inputs, **options)
+
+
+def _collectives_apart(graph: torch.fx.Graph) -> Any:
+    """While it lasts torch makes no two equal collectives one: others would wait for the second."""
+    calls = {n.target for n in graph.nodes if isinstance(n.target, OpOverload)}
+    ordered = [t.overloadpacket for t in calls if chain_of(t) == "collective"]
+    return patch.object(compile_utils, "rand_ops", [*compile_utils.rand_ops, *ordered])
 
 
 def _known(graph: torch.fx.Graph) -> partitioners.OpTypes:

@@ -179,6 +179,7 @@ class Cache:
                 path.parent.mkdir(exist_ok=True)
                 file = held.enter_context(open(path, "w"))
                 fcntl.flock(file, fcntl.LOCK_EX)
+                held.callback(fcntl.flock, file, fcntl.LOCK_UN)  # a fork since then has it too
             yield
 
     @contextmanager

@@ -5,6 +5,7 @@ layout.plan.total                # bytes of the arena
 layout.segments                  # runs of consecutive native calls, each one C function
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -52,6 +53,15 @@ class Layout:
         """Of the temporaries that kernels take: their numbers, and offsets in the arena."""
         offsets = self.plan.offsets.items()
         return [(self.index[name], start) for name, start in offsets if name in self.addressed]
+
+    @cached_property
+    def ends(self) -> dict[int, list[str]]:
+        """By step: the temporaries that nothing touches after it, in this or in a collective."""
+        found = defaultdict[int, list[str]](list)
+        for name, (_, last) in self.lives.items():
+            if self.buffers[name].kind == "temp":
+                found[last].append(name)
+        return found
 
     def in_arena(self, name: str) -> bool:
         """Whether a buffer's memory is part of the arena."""

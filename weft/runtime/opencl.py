@@ -28,7 +28,7 @@ from weft.runtime.layout import Layout
 from weft.runtime.loaded import Loaded, Tensors
 from weft.runtime.python_call import Steps
 from weft.runtime.sizes import by_value, value
-from weft.runtime.spec import Call, Extern, names_in
+from weft.runtime.spec import Call, Extern
 
 HEADERS = Path(__file__).parent / "gpu"
 INCLUDE = re.compile(r'^#include "(weft_\w+\.\w+)"\n', re.MULTILINE)
@@ -248,7 +248,6 @@ class Memory:
 
     def release(self, number: int) -> None:
         """Let go of what no step after this one touches."""
-        for name in dict.fromkeys(names_in(self.layout.spec.steps[number])):
-            if self.layout.buffers[name].kind == "temp" and self.layout.lives[name][1] == number:
-                self.host.pop(name, None)
-                self.there.pop(name, None)
+        for name in self.layout.ends.get(number, ()):
+            self.host.pop(name, None)
+            self.there.pop(name, None)

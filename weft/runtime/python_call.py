@@ -167,9 +167,8 @@ class PythonSource:
     def release(self, segment: Segment) -> None:
         """Let go of operator results that no later step reads."""
         for number in range(segment.first, segment.stop):
-            for name in dict.fromkeys(names_in(self.layout.spec.steps[number])):
-                temp = name in self.layout.bound and self.layout.buffers[name].kind == "temp"
-                if temp and self.layout.lives[name][1] == number:
+            for name in self.layout.ends.get(number, ()):
+                if name in self.layout.bound:
                     self.lines.append(f"{self.name(name)} = None")
 
 

@@ -119,6 +119,7 @@ def dependencies(steps: Sequence[Step], ordered: bool = True) -> list[set[int]]:
             written[b.name] = i
             read[b.name] = set()
             under[b.name] = {a.name for a in read_by(step)} if is_start(step) else set()
+        written |= {b.name: i for b in read_by(step) if is_wait(step)}  # it is whole from here on
     return found
 
 
