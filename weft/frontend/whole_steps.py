@@ -128,7 +128,8 @@ def _call_object(self: UserDefinedObjectVariable, tx: Any, args: Any, kwargs: An
     """A bound method, `step = opt.step`, is called as the method of that name is."""
     bound: Any = self.value
     opt = getattr(bound, "__self__", None) if type(bound) is MethodType else None
-    if self.source is None or not isinstance(opt, torch.optim.Optimizer):
+    followed = isinstance(opt, torch.optim.Optimizer) and _whole.get() is not None
+    if self.source is None or not followed:
         return _plain_object(self, tx, args, kwargs)
     if bound.__func__ is not getattr(type(opt), bound.__name__, None):
         return _plain_object(self, tx, args, kwargs)
@@ -139,15 +140,15 @@ def _call_object(self: UserDefinedObjectVariable, tx: Any, args: Any, kwargs: An
 
 def _call_skipped(self: SkipFunctionVariable, tx: Any, args: Any, kwargs: Any) -> Any:
     """What a scheduler puts in a step's place calls the step of the optimiser it refers to."""
-    cells: Any = getattr(self.value, "__closure__", None) or ()
-    refers = [i for i, cell in enumerate(cells) if isinstance(cell.cell_contents, ref)]
-    ours = hasattr(self.value, "_wrapped_by_lr_sched") and len(refers) == 1
-    if self.source is None or not ours:
+    wrapped = hasattr(self.value, "_wrapped_by_lr_sched") and _whole.get() is not None
+    cells: Any = self.value.__closure__ if wrapped else ()
+    at = next((i for i, cell in enumerate(cells) if isinstance(cell.cell_contents, ref)), None)
+    if self.source is None or at is None:
         return _plain_skipped(self, tx, args, kwargs)
     install_guard(self.source.make_guard(GuardBuilder.CLOSURE_MATCH))
-    cell = GetItemSource(AttrSource(self.source, "__closure__"), refers[0])
+    cell = GetItemSource(AttrSource(self.source, "__closure__"), at)
     source = WeakRefCallSource(AttrSource(cell, "cell_contents"))
-    owner = VariableTracker.build(tx, cells[refers[0]].cell_contents(), source)
+    owner = VariableTracker.build(tx, cells[at].cell_contents(), source)
     return owner.call_method(tx, "step", args, kwargs)
 
 
