@@ -15,8 +15,9 @@ from weft.loop.verify import verify
 from weft.runtime.layout import lay_out
 from weft.runtime.python_call import python_source
 from weft.runtime.spec import Extern
-from weft.scalar.collectives import awaited, dependencies, is_start, is_wait
+from weft.scalar.collectives import awaited, is_start, is_wait
 from weft.scalar.nest import Call, Program
+from weft.scalar.order import dependencies
 from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program
 from weft.tile.passes.programs.place_collectives import place_collectives

@@ -4,7 +4,6 @@ steps = awaited(steps)      # with the waits that are missing
 verify(steps)               # VerifyError where a step touches what a collective may still move
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -89,43 +88,6 @@ def verify(steps: Sequence[Step]) -> None:
             moving |= {b.name: read for b in step.outputs}
     left = ", ".join(moving)
     require(not moving, f"nothing waits for the collective that makes {left}: add a wait_tensor")
-
-
-def dependencies(steps: Sequence[Step], ordered: bool = True) -> list[set[int]]:
-    """Of each step, those that have to run before it, as numbers: all that it touches was touched.
-
-    Where they are `ordered`, a library call comes after the one before it, but a wait after its
-    collective alone. Nothing that a collective reads is written before its last wait.
-    """
-    found: list[set[int]] = []
-    written: dict[str, int] = {}  # by name: the last step that writes it
-    read: defaultdict[str, set[int]] = defaultdict(set)  # those that have read it since
-    under: defaultdict[str, set[str]] = defaultdict(set)  # what a collective reads, by its results
-    last = None
-    for i, step in enumerate(steps):
-        moves = is_start(step) or is_wait(step)
-        writes = (*step.inputs, *step.outputs) if _is_plain_call(step) else step.outputs
-        near = {written[b.name] for b in (*read_by(step), *writes) if b.name in written}
-        near |= {r for b in writes for r in read[b.name]}
-        if ordered and isinstance(step, Call) and not is_wait(step):
-            near |= set() if last is None else {last}
-            last = i
-        found.append(near - {i})
-        for b in read_by(step):
-            read[b.name].add(i)
-            for held in under[b.name] if is_wait(step) else ():
-                read[held].add(i)
-        for b in step.outputs if moves else writes:
-            written[b.name] = i
-            read[b.name] = set()
-            under[b.name] = {a.name for a in read_by(step)} if is_start(step) else set()
-        written |= {b.name: i for b in read_by(step) if is_wait(step)}  # it is whole from here on
-    return found
-
-
-def _is_plain_call(step: Step) -> bool:
-    """A library call that may write to what it is given."""
-    return isinstance(step, Call) and not is_start(step) and not is_wait(step)
 
 
 def time_of(step: Step, price: Callable[[Block], float]) -> float:

@@ -16,8 +16,9 @@ from dataclasses import replace
 from typing import cast
 
 from weft.core.arguments import Arguments
-from weft.scalar.collectives import bytes_of, dependencies, is_wait, read_by, whole_form
+from weft.scalar.collectives import bytes_of, is_wait, read_by, whole_form
 from weft.scalar.nest import Call, Program, Step
+from weft.scalar.order import Order
 from weft.targets.machine import Machine
 
 
@@ -31,11 +32,11 @@ def join_collectives(program: Program, target: Machine) -> Program:
 
 def _buckets(steps: Sequence[Step], target: Machine) -> Iterator[list[Call]]:
     """Library calls that are to be one, none of which another one stands between."""
-    above = _above(steps)
+    before = Order(steps, ordered=False).before
     calls = [i for i, s in enumerate(steps) if isinstance(s, Call) and not is_wait(s)]
     bucket: list[int] = []
     for i in (*calls, None):
-        if i is not None and bucket and _fits(steps, above[i], bucket, i, target):
+        if i is not None and bucket and _fits(steps, before[i], bucket, i, target):
             bucket.append(i)
             continue
         if len(bucket) > 1:
@@ -44,10 +45,10 @@ def _buckets(steps: Sequence[Step], target: Machine) -> Iterator[list[Call]]:
 
 
 def _fits(
-    steps: Sequence[Step], above: int, bucket: Sequence[int], i: int, target: Machine
+    steps: Sequence[Step], before: int, bucket: Sequence[int], i: int, target: Machine
 ) -> bool:
     """Whether a call may join those of a bucket, and saves more than these may lose."""
-    if _kind(steps[bucket[0]]) != _kind(steps[i]) or any(above >> j & 1 for j in bucket):
+    if _kind(steps[bucket[0]]) != _kind(steps[i]) or any(before >> j & 1 for j in bucket):
         return False
     size = sum(bytes_of(steps[j].outputs) for j in (*bucket, i))
     return target.transfer_us(size) < 2 * target.collective_us  # data takes less than a call
@@ -61,29 +62,14 @@ def _kind(step: Step) -> tuple[str, str, str] | None:
     return step.target, dtype, repr((step.arguments.args[1:], step.arguments.kwargs))
 
 
-def _above(steps: Sequence[Step]) -> list[int]:
-    """Of each step, all whose results it needs, as bits."""
-    found: list[int] = []
-    for near in dependencies(steps, ordered=False):
-        bits = 0
-        for j in near:
-            bits |= found[j] | 1 << j
-        found.append(bits)
-    return found
-
-
 def _joined(steps: Sequence[Step], calls: Sequence[Call]) -> tuple[Step, ...]:
     """The steps with one call in place of the last of these, before all that needs a result."""
-    above, own = _above(steps), {steps.index(call) for call in calls}
-    last, bits = max(own), sum(1 << j for j in own)
-    early = [s for j, s in enumerate(steps[:last]) if not above[j] & bits and j not in own]
-    late = [s for j, s in enumerate(steps[:last]) if above[j] & bits and j not in own]
+    order, first = Order(steps, ordered=False), calls[0]
     operands = [b for call in calls for b in read_by(call)]
     inputs = tuple(dict.fromkeys(operands))
-    args = [[{"tensor": inputs.index(b)} for b in operands], *calls[0].arguments.args[1:]]
-    arguments = Arguments.of(args, calls[0].arguments.kwargs)
+    args = [[{"tensor": inputs.index(b)} for b in operands], *first.arguments.args[1:]]
+    arguments = Arguments.of(args, first.arguments.kwargs)
     outputs = tuple(call.outputs[0] for call in calls)
-    first = calls[0]
     target = whole_form(first) or first.target
     one = Call(target, arguments, inputs, outputs, first.reason, first.origin)
-    return (*early, one, *late, *steps[last + 1 :])
+    return (*order.joined({order.at[call] for call in calls}, one),)

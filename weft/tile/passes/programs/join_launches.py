@@ -30,7 +30,6 @@ from weft.scalar.choices import Choices
 from weft.scalar.nest import (
     Block,
     Buffer,
-    Call,
     For,
     Kernel,
     Program,
@@ -42,6 +41,7 @@ from weft.scalar.nest import (
     walk,
 )
 from weft.scalar.ops import Symbol, constant
+from weft.scalar.order import Order
 from weft.scalar.repeat import Row
 from weft.scalar.resize import sizes_of, with_sizes
 from weft.scalar.sizes import size
@@ -53,7 +53,6 @@ from weft.tile.moves.join import collapse
 from weft.tile.price.cost import block_time_us
 
 ANY = make(Symbol("n", 1, 1 << 40, 1))  # the length of a map, while maps are compared
-Steps = list[Step]
 LONG = 4.0  # as many times what threads take to wake: threads share such a kernel, or else rows
 
 
@@ -88,7 +87,8 @@ def join_launches(
         if len(members) > 1 and order.waiting(members) <= most and name not in asked:
             asked.add(name)
             if choices.decide(name, True):
-                order = _Order(order.joined(members, _rows(members, us, target, numbers)))
+                rows = _rows(members, us, target, numbers)
+                order = _Order(order.joined(order.places(members), rows))
 
     for alike in found:
         small = [m for m in alike if order.passed(m.kernel) <= held // len(alike)]
@@ -237,32 +237,12 @@ def _rows(members: Sequence[_Member], us: float, target: Machine, numbers: Itera
 # --- their order ----------------------------------------------------------------------------------
 
 
-class _Order:
-    """What of the steps of a program depends on what, as sets of positions in the bits of ints."""
+class _Order(Order):
+    """The order of steps, of which kernels are joined that are alike."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        self.steps = steps
-        self.at = {s: i for i, s in enumerate(steps)}
-        self.before: list[int] = []  # all that has to run before a step
-        self.made: set[str] = set()  # what steps write
-        written: dict[str, int] = {}  # by name: the last step that writes it
-        read: dict[str, list[int]] = {}  # those that have read it since
-        last = None
-        for i, step in enumerate(steps):
-            outputs = (*step.inputs, *step.outputs) if isinstance(step, Call) else step.outputs
-            near = {written[b.name] for b in (*step.inputs, *outputs) if b.name in written}
-            near |= {r for b in outputs for r in read.get(b.name, ())}
-            near |= {last} if last is not None and isinstance(step, Call) else set()
-            before = 0
-            for j in near:
-                before |= self.before[j] | 1 << j
-            self.before.append(before)
-            for b in step.inputs:
-                read.setdefault(b.name, []).append(i)
-            for b in outputs:
-                written[b.name], read[b.name] = i, []
-            self.made |= {b.name for b in step.outputs}
-            last = i if isinstance(step, Call) else last
+        super().__init__(steps)
+        self.made = {b.name for step in steps for b in step.outputs}
 
     def independent(self, members: Sequence[_Member]) -> list[list[_Member]]:
         """The members in groups, as early as possible, of which none depends on another."""
@@ -290,23 +270,7 @@ class _Order:
 
     def waiting(self, members: Sequence[_Member]) -> int:
         """Bytes that wait where the members are joined: what has to run after the last of them."""
-        return sum(map(self.passed, self._around(members)[1]))
+        return sum(map(self.passed, self.around(self.places(members))[1]))
 
-    def joined(self, members: Sequence[_Member], rows: Rows) -> Steps:
-        """The steps with rows in place of the members, where the last of them stands.
-
-        What stands before it and needs one of them comes right after it.
-        """
-        early, late = self._around(members)
-        last = max(self.at[m.kernel] for m in members)
-        return [*early, rows, *late, *self.steps[last + 1 :]]
-
-    def _around(self, members: Sequence[_Member]) -> tuple[Steps, Steps]:
-        """The other steps before the last member: needing none of them, and needing some."""
-        own = {self.at[m.kernel] for m in members}
-        bits = sum(1 << i for i in own)
-        early, late = Steps(), Steps()
-        for i, step in enumerate(self.steps[: max(own)]):
-            if i not in own:
-                (late if self.before[i] & bits else early).append(step)
-        return early, late
+    def places(self, members: Sequence[_Member]) -> set[int]:
+        return {self.at[m.kernel] for m in members}

@@ -17,13 +17,13 @@ from dataclasses import replace
 
 from weft.scalar.collectives import (
     bytes_of,
-    dependencies,
     is_start,
     is_wait,
     read_by,
     time_of,
 )
 from weft.scalar.nest import Block, Program, Step
+from weft.scalar.order import dependencies
 from weft.targets.machine import Machine
 
 IN_FLIGHT = 256 << 20  # bytes
