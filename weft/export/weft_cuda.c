@@ -84,17 +84,13 @@ static frame *new_frame(const call *r) {
     return f;
 }
 
-/* A frame that no run uses, after what it was last used for on the device. */
-static frame *take_frame(const call *r, int number, int from_host, void *stream) {
+static frame *take_frame(const call *r, int number) {
     weft_model *m = r->m;
     pthread_mutex_lock(&m->lock);
     frame *f = m->idle[number];
     if (f) m->idle[number] = f->next;
     pthread_mutex_unlock(&m->lock);
-    if (!f) return new_frame(r);
-    if (f->pending && !m->stateful)
-        m->cuda->cuStreamWaitEvent(from_host ? f->stream : stream, f->done, 0);
-    return f;
+    return f ? f : new_frame(r);
 }
 
 static void give_frame(weft_model *m, int number, frame *f) {
@@ -316,15 +312,17 @@ static int run_in(const call *r, frame *f, const weft_array *inputs, weft_array 
     return result ? result : failed(r, status, "finish the kernels of a call", "");
 }
 
-/* A run after the last one, where runs write weights. */
+/* A run after the last one that took its frame, or where runs write weights after the last one. */
 static int run_next(const call *r, frame *f, const weft_array *inputs, weft_array *outputs,
                     int from_host, void *stream) {
     weft_model *m = r->m;
-    int status = m->pending ? m->cuda->cuStreamWaitEvent(stream, m->last, 0) : 0;
+    int pending = m->stateful ? m->pending : f->pending;
+    void *last = m->stateful ? m->last : f->done;
+    int status = pending ? m->cuda->cuStreamWaitEvent(stream, last, 0) : 0;
     if (failed(r, status, "wait for a run", "")) return 1;
-    m->pending = 0;
-    if (run_in(r, f, inputs, outputs, from_host, stream)) return 1;
-    if (from_host || !m->stateful) return 0;
+    if (m->stateful) m->pending = 0;
+    int result = run_in(r, f, inputs, outputs, from_host, stream);
+    if (result || from_host || !m->stateful) return result;
     m->pending = 1;
     return failed(r, m->cuda->cuEventRecord(m->last, stream), "record an event", "");
 }
@@ -365,7 +363,7 @@ static int run(weft_model *m, int number, const weft_array *inputs, weft_array *
         return 1;
     }
     result = !from_host && !can_run_on(&r, inputs, outputs, stream);
-    frame *f = result ? NULL : take_frame(&r, number, from_host, stream);
+    frame *f = result ? NULL : take_frame(&r, number);
     if (f) {
         int alone = r.c->checked || m->stateful;
         if (alone) pthread_mutex_lock(&m->checks);
