@@ -153,6 +153,21 @@ def test_strides_with_gaps_keep_what_is_between(device: FakeDevice, tmp_path: Pa
     library.close()
 
 
+def test_tensors_in_turns_in_memory_keep_what_both_get(device: FakeDevice, tmp_path: Path) -> None:
+    """Neither is part of the other, but each spans some of it."""
+
+    def scaled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2).sum() + y.mul_(3).sum()
+
+    memory = torch.arange(48.0).reshape(2, 4, 6)
+    expected = torch.cat([memory[..., :3] * 2, memory[..., 3:] * 3], -1)
+    given = torch.zeros(2, 4, 6)[..., :3], torch.zeros(2, 4, 6)[..., 3:]
+    library = device.exported(source(scaled, *given), tmp_path / "m")
+    device.outputs(library, (memory[..., :3], memory[..., 3:]))
+    assert torch.equal(memory, expected)
+    library.close()
+
+
 def test_state_and_what_is_saved(device: FakeDevice, tmp_path: Path) -> None:
     library = device.exported(source(Counts().eval(), torch.ones(3)), tmp_path / "m")
     other = Library(tmp_path / "m")

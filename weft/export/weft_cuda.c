@@ -134,6 +134,7 @@ static int place_temporaries(const call *r, frame *f) {
 typedef struct {
     const weft_tensor *t;
     const weft_array *given;
+    const int64_t *shape, *strides;
     size_t bytes;
     int own, whole; /* whether it is the call's, and its elements are all that it spans */
 } operand;
@@ -151,10 +152,11 @@ static operand operand_of(const call *r, int i, const weft_array *inputs, weft_a
     *at += 2 * t->rank;
     size_t bytes = count ? (size_t)(span * t->item_bytes) : 0;
     int own = k < 0 || t->memory == weft_memory_own;
-    return (operand){t, k < 0 ? inputs + i : outputs + k, bytes, own, span == count};
+    const weft_array *given = k < 0 ? inputs + i : outputs + k;
+    return (operand){t, given, shape, strides, bytes, own, span == count};
 }
 
-/* Room on the device for all of them, and what they hold, from memory of the CPU. */
+/* Room on the device for all of them, and what inputs hold, from memory of the CPU. */
 static int stage(const call *r, frame *f, const weft_array *inputs, weft_array *outputs) {
     int count = r->s->inputs + r->s->outputs;
     size_t total = 0;
@@ -169,7 +171,7 @@ static int stage(const call *r, frame *f, const weft_array *inputs, weft_array *
     for (int i = 0; i < count; i++) {
         operand o = operand_of(r, i, inputs, outputs, &at);
         f->tensors[i] += f->staged;
-        if (!o.own || !o.bytes || (i >= r->s->inputs && o.whole)) continue;
+        if (i >= r->s->inputs || !o.bytes) continue;
         int status =
             r->m->cuda->cuMemcpyHtoDAsync(f->tensors[i], o.given->data, o.bytes, f->stream);
         if (failed(r, status, "copy to the device ", o.t->name)) return 1;
@@ -177,15 +179,42 @@ static int stage(const call *r, frame *f, const weft_array *inputs, weft_array *
     return 0;
 }
 
+/* Elements from memory of the same strides. */
+static void copy(char *to, const char *from, const operand *o, int dimension) {
+    size_t item = (size_t)o->t->item_bytes;
+    if (dimension == o->t->rank) {
+        memcpy(to, from, item);
+        return;
+    }
+    for (int64_t i = 0; i < o->shape[dimension]; i++) {
+        int64_t at = i * o->strides[dimension] * (int64_t)item;
+        copy(to + at, from + at, o, dimension + 1);
+    }
+}
+
+/* A tensor back to memory of the CPU; not what lies between its elements, which others may have. */
+static int fetch(const call *r, const operand *o, weft_address from, void *stream) {
+    const weft_driver *cuda = r->m->cuda;
+    char *spanned = o->whole ? NULL : malloc(o->bytes);
+    if (!spanned && !o->whole) {
+        snprintf(r->error, r->room, "memory is short");
+        return 1;
+    }
+    int status =
+        cuda->cuMemcpyDtoHAsync(spanned ? spanned : o->given->data, from, o->bytes, stream);
+    if (spanned && !status) status = cuda->cuStreamSynchronize(stream);
+    if (spanned && !status) copy(o->given->data, spanned, o, 0);
+    free(spanned);
+    return failed(r, status, "copy from the device ", o->t->name);
+}
+
 /* What a run has written, back to memory of the CPU. */
 static int unstage(const call *r, frame *f, const weft_array *inputs, weft_array *outputs) {
     const int64_t *at = r->extents;
-    const weft_driver *cuda = r->m->cuda;
     for (int i = 0; i < r->s->inputs + r->s->outputs; i++) {
         operand o = operand_of(r, i, inputs, outputs, &at);
         if (!o.own || !o.bytes || (i < r->s->inputs && !o.t->written)) continue;
-        int status = cuda->cuMemcpyDtoHAsync(o.given->data, f->tensors[i], o.bytes, f->stream);
-        if (failed(r, status, "copy from the device ", o.t->name)) return 1;
+        if (fetch(r, &o, f->tensors[i], f->stream)) return 1;
     }
     return 0;
 }
