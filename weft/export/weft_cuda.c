@@ -12,8 +12,8 @@ enum { APART = 256, VECTOR = 16 }; /* bytes between tensors, and that kernels re
 
 /* Addresses of all buffers of a signature, and its memory on the device: of one run at a time.
    `done` stands behind what was last enqueued, where another stream waits for it. */
-typedef struct weft_frame {
-    struct weft_frame *next;
+typedef struct {
+    weft_frame frame;
     void *stream, *done;
     int pending;
     weft_address arena, staged;
@@ -43,8 +43,8 @@ static int failed(const call *r, int status, const char *what, const char *of) {
 
 /* ---- frames */
 
-frame *weft_free_frame(const weft_driver *cuda, frame *f) {
-    frame *then = f->next;
+void weft_free_frame(const weft_driver *cuda, void *given) {
+    frame *f = given;
     if (f->pending) cuda->cuEventSynchronize(f->done);
     if (f->arena) cuda->cuMemFree(f->arena);
     if (f->staged) cuda->cuMemFree(f->staged);
@@ -52,7 +52,6 @@ frame *weft_free_frame(const weft_driver *cuda, frame *f) {
     if (f->stream) cuda->cuStreamDestroy(f->stream);
     free(f->maps);
     free(f);
-    return then;
 }
 
 static frame *new_frame(const call *r) {
@@ -82,22 +81,6 @@ static frame *new_frame(const call *r) {
         if (c->binding[i].memory == weft_memory_of_weight)
             f->b[c->binding[i].buffer] = r->m->weights[c->binding[i].of];
     return f;
-}
-
-static frame *take_frame(const call *r, int number) {
-    weft_model *m = r->m;
-    pthread_mutex_lock(&m->lock);
-    frame *f = m->idle[number];
-    if (f) m->idle[number] = f->next;
-    pthread_mutex_unlock(&m->lock);
-    return f ? f : new_frame(r);
-}
-
-static void give_frame(weft_model *m, int number, frame *f) {
-    pthread_mutex_lock(&m->lock);
-    f->next = m->idle[number];
-    m->idle[number] = f;
-    pthread_mutex_unlock(&m->lock);
 }
 
 /* Memory on the device of at least so many bytes, in place of what there is. */
@@ -180,15 +163,12 @@ static int stage(const call *r, frame *f, const weft_array *inputs, weft_array *
 }
 
 /* Elements from memory of the same strides. */
-static void copy(char *to, const char *from, const operand *o, int dimension) {
-    size_t item = (size_t)o->t->item_bytes;
-    if (dimension == o->t->rank) {
-        memcpy(to, from, item);
-        return;
-    }
-    for (int64_t i = 0; i < o->shape[dimension]; i++) {
-        int64_t at = i * o->strides[dimension] * (int64_t)item;
-        copy(to + at, from + at, o, dimension + 1);
+static void copy(char *to, const char *from, const operand *o, int d) {
+    int64_t item = o->t->item_bytes;
+    if (d == o->t->rank) memcpy(to, from, (size_t)item);
+    for (int64_t i = 0; d < o->t->rank && i < o->shape[d]; i++) {
+        int64_t at = i * o->strides[d] * item;
+        copy(to + at, from + at, o, d + 1);
     }
 }
 
@@ -279,9 +259,7 @@ static void bind(const call *r, frame *f) {
         if (b->memory != weft_memory_of_weight)
             f->b[b->buffer] = (void *)(uintptr_t)f->tensors[at];
     }
-    pthread_mutex_lock(&r->m->lock);
-    for (int i = 0; i < c->draws; i++) f->draws[i] = weft_draw(&r->m->generator);
-    pthread_mutex_unlock(&r->m->lock);
+    if (c->draws) weft_take_seeds(&r->m->own, c->draws, f->draws);
 }
 
 static int enqueue(const call *r, frame *f, int first, int stop, void *stream) {
@@ -392,17 +370,18 @@ static int run(weft_model *m, int number, const weft_array *inputs, weft_array *
         return 1;
     }
     result = !from_host && !can_run_on(&r, inputs, outputs, stream);
-    frame *f = result ? NULL : take_frame(&r, number);
+    frame *f = result ? NULL : weft_take_frame(&m->own, number);
+    if (!f && !result) f = new_frame(&r);
     if (f) {
         int alone = r.c->checked || m->stateful;
         if (alone) pthread_mutex_lock(&m->checks);
         result = run_next(&r, f, inputs, outputs, from_host, from_host ? f->stream : stream);
         if (alone) pthread_mutex_unlock(&m->checks);
-        give_frame(m, number, f);
+        weft_give_frame(&m->own, number, f);
     }
     void *last;
     m->cuda->cuCtxPopCurrent(&last);
-    if (f && !result) weft_find_parts(r.s, from_host ? m->map.at : m->weights, inputs, outputs);
+    if (f && !result) weft_find_parts(r.s, from_host ? m->own.map.at : m->weights, inputs, outputs);
     free(own);
     return f ? result : 1;
 }
