@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -67,6 +68,41 @@ ODD = {
 def test_odd_shapes(name: str, interpreter: Worker) -> None:
     fn, x = ODD[name]
     check(Case(name, fn, (x,)), interpreter)
+
+
+@runs
+def test_operands_keep_their_parentheses(interpreter: Worker) -> None:
+    """Sums and products of floats do not regroup; | of booleans binds less than &, + of numbers."""
+    x, y = torch.tensor([1.0, 1e-30]), torch.tensor([1e8, 1e30])
+    floats = lambda x, y, z: (x + (y - z), x * (y * z))  # noqa: E731
+    check(Case("floats", floats, (x, y, y)), interpreter)
+    check(
+        Case("quotient", lambda x: x * (torch.arange(20) // 3), (i64(20, below=99),)), interpreter
+    )
+    flags = tuple(
+        torch.tensor(list(bits)) for bits in zip(*product((False, True), repeat=3), strict=True)
+    )
+    check(Case("bool", lambda x, y, z: (x + y) & z, flags), interpreter)
+    words = tuple(torch.arange(n, n + 20, dtype=torch.uint8) for n in (90, 120, 7))
+    check(Case("absolute", lambda x, y, z: (x + y).abs() * z, words), interpreter)
+
+
+SMALL = {
+    "floordiv": lambda x: (x // 3 * 100).int(),
+    "remainder": lambda x: (x % 5 * 100).int(),
+    "fmod": lambda x: (torch.fmod(x, 5) * 100).int(),
+    "shift": lambda x: (x << 3).int(),
+    "clamp": lambda x: (x.clamp(-5, 7) * 100).int(),
+    "power": lambda x: 3 ** x.clamp(0, 5),
+}
+
+
+@runs
+@pytest.mark.parametrize("name", SMALL)
+def test_small_integers_wrap(name: str, interpreter: Worker, compiler: Worker) -> None:
+    """Functions of an i8 and a literal, which Triton takes for an i32, are i8."""
+    x = torch.arange(-128, 128, dtype=torch.int8)
+    check(Case(name, SMALL[name], (x,)), interpreter, compiler)
 
 
 @runs

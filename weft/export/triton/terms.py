@@ -70,7 +70,7 @@ def literal(value: float | bool, dtype: DType) -> Value:
         text = f'float("{text}")'
     held = not math.isfinite(value) or abs(value) < 3e38
     if dtype.bits == 64 and not (held and struct.unpack("f", struct.pack("f", value))[0] == value):
-        return Value(f"tl.full([], {text}, tl.float64)")
+        return _typed(Value(text), dtype)
     return Value(text, binds=ADD if text.startswith("-") else ATOM)
 
 
@@ -83,19 +83,20 @@ def is_number(value: Value) -> bool:
     return True
 
 
-# An infix operator and how tightly it binds, by the kind of the arguments' dtype.
-INFIX: dict[str, tuple[dict[str, str], int]] = {
-    "add": ({"float": "+", "int": "+", "uint": "+", "bool": "|"}, ADD),
-    "subtract": ({"float": "-", "int": "-", "uint": "-"}, ADD),
-    "multiply": ({"float": "*", "int": "*", "uint": "*", "bool": "&"}, MUL),
-    "and": ({"int": "&", "uint": "&", "bool": "&"}, AND),
-    "or": ({"int": "|", "uint": "|", "bool": "|"}, OR),
-    "xor": ({"int": "^", "uint": "^", "bool": "^"}, XOR),
+# Infix operators, by the kind of the arguments' dtype, and how tightly each binds.
+INFIX: dict[str, dict[str, str]] = {
+    "add": {"float": "+", "int": "+", "uint": "+", "bool": "|"},
+    "subtract": {"float": "-", "int": "-", "uint": "-"},
+    "multiply": {"float": "*", "int": "*", "uint": "*", "bool": "&"},
+    "and": dict.fromkeys(("int", "uint", "bool"), "&"),
+    "or": dict.fromkeys(("int", "uint", "bool"), "|"),
+    "xor": dict.fromkeys(("int", "uint", "bool"), "^"),
     **{
-        name: (dict.fromkeys(("float", "int", "uint", "bool"), sign), COMPARE)
+        name: dict.fromkeys(("float", "int", "uint", "bool"), sign)
         for name, sign in zip("eq ne lt le gt ge".split(), "== != < <= > >=".split(), strict=True)
     },
 }
+BINDS = {"+": ADD, "-": ADD, "*": MUL, "&": AND, "|": OR, "^": XOR}  # a comparison: COMPARE
 ANY = "float int uint bool"
 # Calls, by name: the kinds they are for, and the text. `tl.` functions come from Triton, libdevice
 # ones from NVIDIA's and AMD's libraries; those without a dot are HELPERS, printed where used.
@@ -166,28 +167,32 @@ def spelled(
     if dtype is i64 and name not in OF_INDEX | COMPARISONS:
         args = tuple(full(v, dtype) for v in args)
     stays = dtype is i64 and name in OF_INDEX and all(v.small for v in values)
-    if name in INFIX and dtype.kind in INFIX[name][0]:
-        signs, binds = INFIX[name]
-        return Value(_infix(signs[dtype.kind], binds, args, axes), axes, binds, stays)
+    if sign := INFIX.get(name, {}).get(dtype.kind):
+        return Value(_infix(sign, dtype, args, axes), axes, BINDS.get(sign, COMPARE), stays)
     rows = CALLS.get(name, ())
     text = next((t for kinds, t in rows if {dtype.kind, dtype.name} & {*kinds.split()}), None)
     if text is None:
         return None
     helpers |= {*re.findall(r"\w+", text)} & {*HELPERS, "libdevice"}
-    if "libdevice" in text and dtype.bits == 64:  # which takes no literal of f32 for one of f64
-        literals = (f"tl.full([], {a.text}, tl.float64)" if is_number(a) else "" for a in args)
-        args = [Value(t) if t else a for t, a in zip(literals, args, strict=True)]
-    texts = [a.over(axes, ATOM if text.startswith("(") else 0) for a in args]
+    # Functions take literals for f32 and i32: of f64 libdevice has others, and sums of i8 wrap.
+    small = dtype.is_integer and dtype.bits < 32
+    if small or (dtype.bits == 64 and "libdevice" in text):
+        args = [_typed(a, dtype) if is_number(a) else a for a in args]
+    texts = [a.over(axes, ATOM if text.startswith(("(", "{")) else 0) for a in args]
     if name == "where" and all(map(is_number, values)):
         text = f"tl.cast({text}, {type_name(dtype)})"
     return Value(text.format(*texts, bits=dtype.bits, ones=2**dtype.bits - 1), axes, small=stays)
 
 
-def _infix(sign: str, binds: int, args: Sequence[Value], axes: Sequence[Node]) -> str:
-    left, right = binds, binds + (sign not in ("+", "*", "&", "|", "^"))
-    if binds == COMPARE:
-        left = right = OR
+def _infix(sign: str, dtype: DType, args: Sequence[Value], axes: Sequence[Node]) -> str:
+    left = BINDS.get(sign, OR)
+    regroups = sign in "&|^" or (sign == "+" and not dtype.is_float)  # x + (y - z) is x + y - z
+    right = left + (sign in BINDS and not regroups)
     return f"{args[0].over(axes, left)} {sign} {args[1].over(axes, right)}"
+
+
+def _typed(number: Value, dtype: DType) -> Value:
+    return Value(f"tl.full([], {number.text}, {type_name(dtype)})")
 
 
 def full(value: Value, dtype: DType) -> Value:
