@@ -18,6 +18,8 @@ from tests.export.triton_worker import Worker, missing
 from weft import driver
 from weft.core.errors import UnsupportedOpError, WeftError
 from weft.core.passes import PassLog
+from weft.export.triton.program import to_triton
+from weft.text import parse_program
 
 WHY = missing()
 runs = pytest.mark.skipif(WHY is not None, reason=WHY or "")
@@ -103,6 +105,40 @@ def test_small_integers_wrap(name: str, interpreter: Worker, compiler: Worker) -
     """Functions of an i8 and a literal, which Triton takes for an i32, are i8."""
     x = torch.arange(-128, 128, dtype=torch.int8)
     check(Case(name, SMALL[name], (x,)), interpreter, compiler)
+
+
+RUNS = """program tile runs
+input x: f32[16]
+input ends: i64[3]
+
+kernel y(x: f32[16], ends: i64[3]) -> y: f32[2]
+for a0 in 0..2:  # free grid
+    in0 = load ends[a0]
+    v0 = checked_index(in0, 17)
+    in1 = load ends[a0 + 1]
+    v1 = checked_index(in1, 17)
+    for a1 in v0..v1:  # reduce
+        in2 = load x[a1]
+        acc0 <- add(acc0, in2)
+    y[a0] = acc0
+
+output y
+"""
+
+
+@runs
+def test_a_loop_ends_where_its_data_says(interpreter: Worker) -> None:
+    """Ends that are loaded may be less far apart than the most that they may be."""
+    x, ends = torch.randn(16), torch.tensor([0, 5, 7])
+    (out,) = interpreter(to_triton(parse_program(RUNS)), [x, ends])
+    torch.testing.assert_close(out, torch.stack([x[:5].sum(), x[5:7].sum()]))
+
+
+def test_a_file_has_the_functions_that_it_calls() -> None:
+    """Not those that a dropped term calls, or that tl has by the same name."""
+    text = printed(lambda x: torch.nn.functional.gelu(x.clamp(min=0)), f32(40))
+    assert "\ndef maximum(" in text and "\ndef minimum(" not in text
+    assert "\ndef minimum(" not in printed(lambda x: x.clamp(max=3), i64(40, below=9))
 
 
 @runs

@@ -1,20 +1,18 @@
 """The rows of scalar functions in Triton's language.
 
-spelled(helpers, FUNCTIONS["add"], (x, y), f32)     # Value("x + y", ...)
+spelled(FUNCTIONS["add"], (x, y), f32)     # Value("x + y", ...)
 A value has a text, the axes of the block that it is a tensor over, and how tightly its text binds.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node
 from weft.core.types import DType, boolean, i64
-from weft.export.triton.helpers import HELPERS
 from weft.scalar.ops import CASTS, Function
 
 ATOM, MUL, ADD, SHIFT, AND, XOR, OR, COMPARE = 9, 8, 7, 6, 5, 4, 3, 2
@@ -149,7 +147,6 @@ COMPARISONS = {*"eq ne lt le gt ge".split()}
 
 
 def spelled(
-    helpers: set[str],
     function: Function,
     args: Sequence[Value],
     dtype: DType,
@@ -157,12 +154,12 @@ def spelled(
 ) -> Value | None:
     """A function of values of a dtype (of `where`, that of its values); None without a row.
 
-    `order` is that of the axes of a result; `helpers` gains those that the text calls.
+    `order` is that of the axes of a result.
     """
     name = function.name
     axes = tuple(a for a in order if any(a in v.axes for v in args))
     if isinstance(function.result, DType) and CASTS.get(function.result) is function:
-        return _cast(helpers, args[0], dtype, function.result)
+        return _cast(args[0], dtype, function.result)
     values = args[name == "where" :]
     if dtype is i64 and name not in OF_INDEX | COMPARISONS:
         args = tuple(full(v, dtype) for v in args)
@@ -173,7 +170,6 @@ def spelled(
     text = next((t for kinds, t in rows if {dtype.kind, dtype.name} & {*kinds.split()}), None)
     if text is None:
         return None
-    helpers |= {*re.findall(r"\w+", text)} & {*HELPERS, "libdevice"}
     # Functions take literals for f32 and i32: of f64 libdevice has others, and sums of i8 wrap.
     small = dtype.is_integer and dtype.bits < 32
     if small or (dtype.bits == 64 and "libdevice" in text):
@@ -202,7 +198,7 @@ def full(value: Value, dtype: DType) -> Value:
     return replace(value, text=f"tl.cast({value.text}, tl.int64)", binds=ATOM, small=False)
 
 
-def _cast(helpers: set[str], x: Value, source: DType, target: DType) -> Value:
+def _cast(x: Value, source: DType, target: DType) -> Value:
     """A conversion: towards zero, of NaN and what no i64 holds 0, of more bits the lowest ones."""
     if source is target:
         return x
@@ -210,7 +206,6 @@ def _cast(helpers: set[str], x: Value, source: DType, target: DType) -> Value:
         return replace(x, text=f"{x.inside(OR)} != 0", binds=COMPARE, small=False)
     text = x.text
     if source.is_float and target.is_integer:
-        helpers.add("to_integer")
         text = f"to_integer({text})"
         if target is i64:
             return replace(x, text=text, binds=ATOM, small=False)
