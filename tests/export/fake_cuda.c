@@ -30,6 +30,7 @@ typedef struct module {
 int (*fake_run)(const char *name, const char *image, unsigned grid, unsigned block, unsigned shared,
                 void **params);
 int fake_major = 9, fake_minor = 0, fake_capturing, fake_waits, fake_launches, fake_fails_at = -1;
+int fake_refuses_waits;
 long long fake_live, fake_room = 1ll << 32; /* things that are to be freed; bytes that there are */
 
 static struct {
@@ -152,8 +153,8 @@ int cuEventRecord(void *event, void *stream) {
 }
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
     CHECK(pushed == 1 && *(int *)event == 1 && (!stream || *(int *)stream == STREAM));
-    fake_waits += stream ? 1 : 1000;
-    return (int)flags;
+    __atomic_add_fetch(&fake_waits, stream ? 1 : 1000, __ATOMIC_SEQ_CST);
+    return fake_refuses_waits || flags;
 }
 int cuEventSynchronize(void *event) {
     CHECK(*(int *)event == 1);
@@ -204,7 +205,8 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
     CHECK(pushed == 1 && (!stream || *(int *)stream == STREAM) && !extra && params);
     CHECK(x >= 1 && y == 1 && z == 1 && block >= 1 && block <= 1024 && by == 1 && bz == 1);
     CHECK((int)shared <= m->shared);
-    if (fake_launches++ == fake_fails_at) return INVALID;
+    int launch = __atomic_fetch_add(&fake_launches, 1, __ATOMIC_SEQ_CST);
+    if (launch == fake_fails_at) return INVALID;
     int fault = fake_run ? fake_run(m->name, m->image, x, block, shared, params) : 0;
     CHECK(!fault || m->fault);
     if (fault) *m->fault = fault;

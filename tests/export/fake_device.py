@@ -17,14 +17,11 @@ from typing import Any
 
 import torch
 
-from tests.export.library import Library, make
+from tests.export.library import Library, make, traced
 from tests.export.same import compared, in_process, own
 from tests.gpu.simulated_device import SimulatedDevice
 from weft.cli.program import Source
 from weft.export.folder import write_folder
-from weft.export.targets import targets_of
-from weft.export.traced import Traced, trace
-from weft.options import Options
 from weft.runtime.gpu_program import GPUKernel
 from weft.runtime.spec import Call
 
@@ -43,11 +40,6 @@ def fake_driver(folder: Path, *flags: str, cc: str = "gcc") -> Path:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return path
-
-
-def traced(sources: Sequence[Source], target: str, *, steps: bool, **options: Any) -> list[Traced]:
-    chosen = Options(target="cpu", freeze=True, **options)
-    return [trace(source, chosen, targets_of(target), steps=steps) for source in sources]
 
 
 class FakeDevice:

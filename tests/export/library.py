@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from weft.cli.program import Source
 from weft.export.folder import write_folder
 from weft.export.targets import targets_of
-from weft.export.traced import trace
+from weft.export.traced import Traced, trace
 from weft.options import Options
 from weft.runtime.extern import torch_dtype
 
@@ -159,6 +159,11 @@ def make(folder: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr[:2000]
 
 
+def traced(sources: Sequence[Source], target: str, *, steps: bool, **options: Any) -> list[Traced]:
+    chosen = Options(target="cpu", freeze=True, **options)
+    return [trace(source, chosen, targets_of(target), steps=steps) for source in sources]
+
+
 def export(
     sources: Sequence[Source],
     folder: Path,
@@ -168,9 +173,7 @@ def export(
     **options: Any,
 ) -> None:
     """Export calls of one program as signatures of a model."""
-    chosen = Options(target="cpu", freeze=True, **options)
-    calls = [trace(source, chosen, targets_of(target), steps=steps) for source in sources]
-    write_folder(folder, name, calls)
+    write_folder(folder, name, traced(sources, target, steps=steps, **options))
 
 
 def exported(

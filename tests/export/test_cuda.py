@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,13 @@ from torch.nn import functional as F
 
 import weft
 from tests.export.fake_device import FakeDevice
-from tests.export.library import OWN, Array, Library, Refused, export, make
+from tests.export.library import Array, Library, Refused, export, make
 from tests.export.programs import Counts, source, views
 from tests.export.same import bits
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
 P = ctypes.c_void_p
-
-
-@pytest.fixture
-def device(tmp_path: Path) -> Iterator[FakeDevice]:
-    """At the end nothing of the device is left."""
-    made = FakeDevice(tmp_path)
-    yield made
-    assert made.live == 0
 
 
 def tensors(out: Any) -> list[torch.Tensor]:
@@ -162,6 +153,21 @@ def test_strides_with_gaps_keep_what_is_between(device: FakeDevice, tmp_path: Pa
     library.close()
 
 
+def test_tensors_in_turns_in_memory_keep_what_both_get(device: FakeDevice, tmp_path: Path) -> None:
+    """Neither is part of the other, but each spans some of it."""
+
+    def scaled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2).sum() + y.mul_(3).sum()
+
+    memory = torch.arange(48.0).reshape(2, 4, 6)
+    expected = torch.cat([memory[..., :3] * 2, memory[..., 3:] * 3], -1)
+    given = torch.zeros(2, 4, 6)[..., :3], torch.zeros(2, 4, 6)[..., 3:]
+    library = device.exported(source(scaled, *given), tmp_path / "m")
+    device.outputs(library, (memory[..., :3], memory[..., 3:]))
+    assert torch.equal(memory, expected)
+    library.close()
+
+
 def test_state_and_what_is_saved(device: FakeDevice, tmp_path: Path) -> None:
     library = device.exported(source(Counts().eval(), torch.ones(3)), tmp_path / "m")
     other = Library(tmp_path / "m")
@@ -238,8 +244,11 @@ def test_a_fault_names_the_torch_line(device: FakeDevice, tmp_path: Path) -> Non
     library = device.exported(source(table, torch.tensor([1, 2])), tmp_path / "m")
     wrong, good = torch.tensor([1, 9]), torch.tensor([1, 8])
     for _ in range(2):
-        with pytest.raises(Refused, match=r"an index is out of range .*, at kernel embedding"):
+        with pytest.raises(
+            Refused, match=r"an index is out of range .*, at kernel embedding"
+        ) as told:
             library.run((wrong,))
+        assert told.value.args[0] == 2
         assert torch.equal(device.outputs(library, (good,))[0], table(good).detach())
     library.close()
 
@@ -288,72 +297,6 @@ def test_threads_share_an_instance(device: FakeDevice, tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert wrong == [0] * 800 and device.number("launches").value >= 800
-    library.close()
-
-
-# --- runs from memory of the device
-
-
-def test_a_run_on_a_stream(device: FakeDevice, tmp_path: Path) -> None:
-    """Memory of the driver's; outputs that are parts of weights lie on the device as well."""
-    library = device.exported(source(Counts().eval(), torch.ones(3)), tmp_path / "m")
-    x, y = torch.ones(3), torch.empty(3)
-    context, at = P(), [ctypes.c_uint64() for _ in range(2)]
-    device.c.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
-    device.c.cuCtxPushCurrent_v2(context)
-    for place in at:
-        device.c.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(12))
-    device.c.cuMemcpyHtoDAsync_v2(at[0], P(x.data_ptr()), ctypes.c_size_t(12), None)
-    device.c.cuCtxPopCurrent_v2(ctypes.byref(context))
-
-    def run(shift: int = 0) -> Any:
-        given, out = (Array * 1)(Array(at[0].value + shift)), (Array * 2)(Array(at[1].value))
-        call = library.call("run_device", library.model, 0, given, out, None, *library.room())
-        return call, out, library.error.value.decode()
-
-    for turn in (1, 2):
-        failed, out, _ = run()
-        assert not failed and library.signature().output[1].memory != OWN
-        ctypes.memmove(y.data_ptr(), at[1].value, 12)
-        assert torch.equal(y, torch.full((3,), 2.0 * turn))
-        ctypes.memmove(y.data_ptr(), out[1].data, 12)  # a weight, on the device
-        assert torch.equal(y, torch.arange(3.0))
-    assert device.number("waits").value == 1000  # the second for the first, on stream NULL
-    device.outputs(library, (x,))
-    assert device.number("waits").value == 1001  # on a stream of its own
-    assert run(4)[::2] == (1, "input x does not lie at a multiple of 16 bytes")
-    device.number("capturing").value = 1
-    assert run()[::2] == (1, "a run cannot be recorded: its memory is used by other runs")
-    device.c.cuCtxPushCurrent_v2(context)
-    for place in at:
-        device.c.cuMemFree_v2(place)
-    device.c.cuCtxPopCurrent_v2(ctypes.byref(context))
-    device.c.cuDevicePrimaryCtxRelease_v2(0)
-    library.close()
-
-
-def test_a_run_comes_after_one_that_writes_weights(device: FakeDevice, tmp_path: Path) -> None:
-    """Of another signature, on another stream."""
-    model = Sums()
-    library = device.exported([source(model, torch.ones(n)) for n in (3, 2)], tmp_path / "m")
-    context, at = P(), [ctypes.c_uint64() for _ in range(2)]
-    device.c.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
-    device.c.cuCtxPushCurrent_v2(context)
-    for place in at:
-        device.c.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(12))
-    given, out = (Array * 1)(Array(at[0].value)), (Array * 1)(Array(at[1].value))
-    device.c.cuCtxPopCurrent_v2(ctypes.byref(context))
-    assert not library.call("run_device", library.model, 0, given, out, None, *library.room())
-    before = device.number("waits").value
-    device.outputs(library, (torch.ones(2),), 1)
-    assert device.number("waits").value == before + 1
-    device.outputs(library, (torch.ones(2),), 1)  # the last one has ended
-    assert device.number("waits").value == before + 1
-    device.c.cuCtxPushCurrent_v2(context)
-    for place in at:
-        device.c.cuMemFree_v2(place)
-    device.c.cuCtxPopCurrent_v2(ctypes.byref(context))
-    device.c.cuDevicePrimaryCtxRelease_v2(0)
     library.close()
 
 

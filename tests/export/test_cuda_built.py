@@ -11,14 +11,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.export.fake_device import fake_driver, traced
+from tests.export.fake_device import fake_driver
 from tests.export.library import export, make
 from tests.export.programs import source
 from tests.export.same import bits
 from tests.export.test_cuda import layers
 from weft.cli.main import main
 from weft.core.errors import UnsupportedOpError
-from weft.export.folder import write_folder
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
@@ -34,7 +33,7 @@ def test_compilers_and_sanitizers(cc: str, flags: str, tmp_path: Path) -> None:
     if shutil.which(cc) is None:
         pytest.skip(f"there is no {cc}")
     folder, x, w = tmp_path / "m", torch.randn(20, 40), torch.randn(40, 24)
-    write_folder(folder, "m", traced([source(layers, x, w)], "sm_90a", steps=False))
+    export([source(layers, x, w)], folder, "sm_90a")
     make(folder, "libm.a", f"CC={cc}", f"CFLAGS=-Werror {flags}")
     program = [cc, *f"-std=gnu11 -Wall -Wextra -Werror {flags} -I{folder}".split()]
     program += [str(HERE / "driver.c"), str(folder / "libm.a"), "-lm", "-ldl", "-pthread"]

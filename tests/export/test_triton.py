@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from tests.export.triton_worker import Worker, missing
 from weft import driver
 from weft.core.errors import UnsupportedOpError, WeftError
 from weft.core.passes import PassLog
+from weft.export.triton.program import to_triton
+from weft.text import parse_program
 
 WHY = missing()
 runs = pytest.mark.skipif(WHY is not None, reason=WHY or "")
@@ -67,6 +70,75 @@ ODD = {
 def test_odd_shapes(name: str, interpreter: Worker) -> None:
     fn, x = ODD[name]
     check(Case(name, fn, (x,)), interpreter)
+
+
+@runs
+def test_operands_keep_their_parentheses(interpreter: Worker) -> None:
+    """Sums and products of floats do not regroup; | of booleans binds less than &, + of numbers."""
+    x, y = torch.tensor([1.0, 1e-30]), torch.tensor([1e8, 1e30])
+    floats = lambda x, y, z: (x + (y - z), x * (y * z))  # noqa: E731
+    check(Case("floats", floats, (x, y, y)), interpreter)
+    check(
+        Case("quotient", lambda x: x * (torch.arange(20) // 3), (i64(20, below=99),)), interpreter
+    )
+    flags = tuple(
+        torch.tensor(list(bits)) for bits in zip(*product((False, True), repeat=3), strict=True)
+    )
+    check(Case("bool", lambda x, y, z: (x + y) & z, flags), interpreter)
+    words = tuple(torch.arange(n, n + 20, dtype=torch.uint8) for n in (90, 120, 7))
+    check(Case("absolute", lambda x, y, z: (x + y).abs() * z, words), interpreter)
+
+
+SMALL = {
+    "floordiv": lambda x: (x // 3 * 100).int(),
+    "remainder": lambda x: (x % 5 * 100).int(),
+    "fmod": lambda x: (torch.fmod(x, 5) * 100).int(),
+    "shift": lambda x: (x << 3).int(),
+    "clamp": lambda x: (x.clamp(-5, 7) * 100).int(),
+    "power": lambda x: 3 ** x.clamp(0, 5),
+}
+
+
+@runs
+@pytest.mark.parametrize("name", SMALL)
+def test_small_integers_wrap(name: str, interpreter: Worker, compiler: Worker) -> None:
+    """Functions of an i8 and a literal, which Triton takes for an i32, are i8."""
+    x = torch.arange(-128, 128, dtype=torch.int8)
+    check(Case(name, SMALL[name], (x,)), interpreter, compiler)
+
+
+RUNS = """program tile runs
+input x: f32[16]
+input ends: i64[3]
+
+kernel y(x: f32[16], ends: i64[3]) -> y: f32[2]
+for a0 in 0..2:  # free grid
+    in0 = load ends[a0]
+    v0 = checked_index(in0, 17)
+    in1 = load ends[a0 + 1]
+    v1 = checked_index(in1, 17)
+    for a1 in v0..v1:  # reduce
+        in2 = load x[a1]
+        acc0 <- add(acc0, in2)
+    y[a0] = acc0
+
+output y
+"""
+
+
+@runs
+def test_a_loop_ends_where_its_data_says(interpreter: Worker) -> None:
+    """Ends that are loaded may be less far apart than the most that they may be."""
+    x, ends = torch.randn(16), torch.tensor([0, 5, 7])
+    (out,) = interpreter(to_triton(parse_program(RUNS)), [x, ends])
+    torch.testing.assert_close(out, torch.stack([x[:5].sum(), x[5:7].sum()]))
+
+
+def test_a_file_has_the_functions_that_it_calls() -> None:
+    """Not those that a dropped term calls, or that tl has by the same name."""
+    text = printed(lambda x: torch.nn.functional.gelu(x.clamp(min=0)), f32(40))
+    assert "\ndef maximum(" in text and "\ndef minimum(" not in text
+    assert "\ndef minimum(" not in printed(lambda x: x.clamp(max=3), i64(40, below=9))
 
 
 @runs

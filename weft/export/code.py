@@ -165,12 +165,14 @@ def copy_source(symbol: str, value: Buffer, into: Buffer, labels: Sequence[str])
     for d, n in enumerate(into.shape):
         lines.append(f"{'    ' * depth}for (i64 i{d} = 0; i{d} < {in_c(str(n))}; i{d}++)")
         depth += 1
-    places = [
-        " + ".join(["0", *(f"i{d} * ({in_c(str(s))})" for d, s in enumerate(b.strides))])
-        for b in (into, value)
-    ]
-    copied = f"memcpy(into + ({places[0]}) * {bytes_}, from + ({places[1]}) * {bytes_}, {bytes_});"
+    to, of = (f"({place_in_c(b)}) * {bytes_}" for b in (into, value))
+    copied = f"memcpy(into + {to}, from + {of}, {bytes_});"
     return "\n".join([*lines, "    " * depth + copied, "}", ""])
+
+
+def place_in_c(buffer: Buffer) -> str:
+    """Where its element i0, i1 ... is, in elements."""
+    return " + ".join(["0", *(f"i{d} * ({in_c(str(s))})" for d, s in enumerate(buffer.strides))])
 
 
 def buffers_of(layout: Layout, kind: str) -> Iterator[tuple[int, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.config import config
-from weft.export.code import DRAWS, Code, Isa, lowered
+from weft.export.code import DRAWS, Code, Isa, lowered, place_in_c
 from weft.frontend.graph import Captured
 from weft.library.calls import WROTE
 from weft.link.gpu import to_cache, with_launches
@@ -86,9 +86,6 @@ def copy_kernel(symbol: str, made: Buffer, into: Buffer, labels: Sequence[str]) 
     for d in reversed(range(len(into.shape))):
         n = in_c(str(into.shape[d]))
         lines += [f"    const i64 i{d} = rest % ({n});", f"    rest /= ({n});"]
-    to, of = (
-        " + ".join(["0", *(f"i{d} * ({in_c(str(s))})" for d, s in enumerate(b.strides))])
-        for b in (into, made)
-    )
-    source = "\n".join([*lines, f"    into[{to}] = from[{of}];", "}", ""])
+    copied = f"    into[{place_in_c(into)}] = from[{place_in_c(made)}];"
+    source = "\n".join([*lines, copied, "}", ""])
     return GPUKernel(source, value(grid, {}) if known else grid, THREADS)

@@ -23,7 +23,8 @@ from weft.runtime.native import once_inputs
 OWN = Path(__file__).parent
 CPU = """weft.h weft_main.h weft_pool.h weft_vector.h weft_math.h weft_math_f64.h
 gpu/weft_special.h weft_steps.c weft_pool.c""".split()
-MODEL = "weft_parts.h weft_shapes.c weft_random.c weft_weights.c".split()  # of any model
+# What a model has anywhere.
+MODEL = "weft_parts.h weft_instance.c weft_shapes.c weft_random.c weft_weights.c".split()
 ON_CPUS = "weft_cpu.h weft_model.c".split()
 ON_GPUS = "weft_cuda.h weft_cuda.c weft_cuda_open.c weft_driver.c".split()
 # Files and targets of builds, and the system's headers, before which -I. finds the model's own.

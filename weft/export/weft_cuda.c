@@ -12,8 +12,8 @@ enum { APART = 256, VECTOR = 16 }; /* bytes between tensors, and that kernels re
 
 /* Addresses of all buffers of a signature, and its memory on the device: of one run at a time.
    `done` stands behind what was last enqueued, where another stream waits for it. */
-typedef struct weft_frame {
-    struct weft_frame *next;
+typedef struct {
+    weft_frame frame;
     void *stream, *done;
     int pending;
     weft_address arena, staged;
@@ -43,8 +43,8 @@ static int failed(const call *r, int status, const char *what, const char *of) {
 
 /* ---- frames */
 
-frame *weft_free_frame(const weft_driver *cuda, frame *f) {
-    frame *then = f->next;
+void weft_free_frame(const weft_driver *cuda, void *given) {
+    frame *f = given;
     if (f->pending) cuda->cuEventSynchronize(f->done);
     if (f->arena) cuda->cuMemFree(f->arena);
     if (f->staged) cuda->cuMemFree(f->staged);
@@ -52,7 +52,6 @@ frame *weft_free_frame(const weft_driver *cuda, frame *f) {
     if (f->stream) cuda->cuStreamDestroy(f->stream);
     free(f->maps);
     free(f);
-    return then;
 }
 
 static frame *new_frame(const call *r) {
@@ -82,26 +81,6 @@ static frame *new_frame(const call *r) {
         if (c->binding[i].memory == weft_memory_of_weight)
             f->b[c->binding[i].buffer] = r->m->weights[c->binding[i].of];
     return f;
-}
-
-/* A frame that no run uses, after what it was last used for on the device. */
-static frame *take_frame(const call *r, int number, int from_host, void *stream) {
-    weft_model *m = r->m;
-    pthread_mutex_lock(&m->lock);
-    frame *f = m->idle[number];
-    if (f) m->idle[number] = f->next;
-    pthread_mutex_unlock(&m->lock);
-    if (!f) return new_frame(r);
-    if (f->pending && !m->stateful)
-        m->cuda->cuStreamWaitEvent(from_host ? f->stream : stream, f->done, 0);
-    return f;
-}
-
-static void give_frame(weft_model *m, int number, frame *f) {
-    pthread_mutex_lock(&m->lock);
-    f->next = m->idle[number];
-    m->idle[number] = f;
-    pthread_mutex_unlock(&m->lock);
 }
 
 /* Memory on the device of at least so many bytes, in place of what there is. */
@@ -138,6 +117,7 @@ static int place_temporaries(const call *r, frame *f) {
 typedef struct {
     const weft_tensor *t;
     const weft_array *given;
+    const int64_t *shape, *strides;
     size_t bytes;
     int own, whole; /* whether it is the call's, and its elements are all that it spans */
 } operand;
@@ -155,10 +135,11 @@ static operand operand_of(const call *r, int i, const weft_array *inputs, weft_a
     *at += 2 * t->rank;
     size_t bytes = count ? (size_t)(span * t->item_bytes) : 0;
     int own = k < 0 || t->memory == weft_memory_own;
-    return (operand){t, k < 0 ? inputs + i : outputs + k, bytes, own, span == count};
+    const weft_array *given = k < 0 ? inputs + i : outputs + k;
+    return (operand){t, given, shape, strides, bytes, own, span == count};
 }
 
-/* Room on the device for all of them, and what they hold, from memory of the CPU. */
+/* Room on the device for all of them, and what inputs hold, from memory of the CPU. */
 static int stage(const call *r, frame *f, const weft_array *inputs, weft_array *outputs) {
     int count = r->s->inputs + r->s->outputs;
     size_t total = 0;
@@ -173,7 +154,7 @@ static int stage(const call *r, frame *f, const weft_array *inputs, weft_array *
     for (int i = 0; i < count; i++) {
         operand o = operand_of(r, i, inputs, outputs, &at);
         f->tensors[i] += f->staged;
-        if (!o.own || !o.bytes || (i >= r->s->inputs && o.whole)) continue;
+        if (i >= r->s->inputs || !o.bytes) continue;
         int status =
             r->m->cuda->cuMemcpyHtoDAsync(f->tensors[i], o.given->data, o.bytes, f->stream);
         if (failed(r, status, "copy to the device ", o.t->name)) return 1;
@@ -181,15 +162,39 @@ static int stage(const call *r, frame *f, const weft_array *inputs, weft_array *
     return 0;
 }
 
+/* Elements from memory of the same strides. */
+static void copy(char *to, const char *from, const operand *o, int d) {
+    int64_t item = o->t->item_bytes;
+    if (d == o->t->rank) memcpy(to, from, (size_t)item);
+    for (int64_t i = 0; d < o->t->rank && i < o->shape[d]; i++) {
+        int64_t at = i * o->strides[d] * item;
+        copy(to + at, from + at, o, d + 1);
+    }
+}
+
+/* A tensor back to memory of the CPU; not what lies between its elements, which others may have. */
+static int fetch(const call *r, const operand *o, weft_address from, void *stream) {
+    const weft_driver *cuda = r->m->cuda;
+    char *spanned = o->whole ? NULL : malloc(o->bytes);
+    if (!spanned && !o->whole) {
+        snprintf(r->error, r->room, "memory is short");
+        return 1;
+    }
+    int status =
+        cuda->cuMemcpyDtoHAsync(spanned ? spanned : o->given->data, from, o->bytes, stream);
+    if (spanned && !status) status = cuda->cuStreamSynchronize(stream);
+    if (spanned && !status) copy(o->given->data, spanned, o, 0);
+    free(spanned);
+    return failed(r, status, "copy from the device ", o->t->name);
+}
+
 /* What a run has written, back to memory of the CPU. */
 static int unstage(const call *r, frame *f, const weft_array *inputs, weft_array *outputs) {
     const int64_t *at = r->extents;
-    const weft_driver *cuda = r->m->cuda;
     for (int i = 0; i < r->s->inputs + r->s->outputs; i++) {
         operand o = operand_of(r, i, inputs, outputs, &at);
         if (!o.own || !o.bytes || (i < r->s->inputs && !o.t->written)) continue;
-        int status = cuda->cuMemcpyDtoHAsync(o.given->data, f->tensors[i], o.bytes, f->stream);
-        if (failed(r, status, "copy from the device ", o.t->name)) return 1;
+        if (fetch(r, &o, f->tensors[i], f->stream)) return 1;
     }
     return 0;
 }
@@ -254,9 +259,7 @@ static void bind(const call *r, frame *f) {
         if (b->memory != weft_memory_of_weight)
             f->b[b->buffer] = (void *)(uintptr_t)f->tensors[at];
     }
-    pthread_mutex_lock(&r->m->lock);
-    for (int i = 0; i < c->draws; i++) f->draws[i] = weft_draw(&r->m->generator);
-    pthread_mutex_unlock(&r->m->lock);
+    if (c->draws) weft_take_seeds(&r->m->own, c->draws, f->draws);
 }
 
 static int enqueue(const call *r, frame *f, int first, int stop, void *stream) {
@@ -316,15 +319,17 @@ static int run_in(const call *r, frame *f, const weft_array *inputs, weft_array 
     return result ? result : failed(r, status, "finish the kernels of a call", "");
 }
 
-/* A run after the last one, where runs write weights. */
+/* A run after the last one that took its frame, or where runs write weights after the last one. */
 static int run_next(const call *r, frame *f, const weft_array *inputs, weft_array *outputs,
                     int from_host, void *stream) {
     weft_model *m = r->m;
-    int status = m->pending ? m->cuda->cuStreamWaitEvent(stream, m->last, 0) : 0;
+    int pending = m->stateful ? m->pending : f->pending;
+    void *last = m->stateful ? m->last : f->done;
+    int status = pending ? m->cuda->cuStreamWaitEvent(stream, last, 0) : 0;
     if (failed(r, status, "wait for a run", "")) return 1;
-    m->pending = 0;
-    if (run_in(r, f, inputs, outputs, from_host, stream)) return 1;
-    if (from_host || !m->stateful) return 0;
+    if (m->stateful) m->pending = 0;
+    int result = run_in(r, f, inputs, outputs, from_host, stream);
+    if (result || from_host || !m->stateful) return result;
     m->pending = 1;
     return failed(r, m->cuda->cuEventRecord(m->last, stream), "record an event", "");
 }
@@ -365,17 +370,18 @@ static int run(weft_model *m, int number, const weft_array *inputs, weft_array *
         return 1;
     }
     result = !from_host && !can_run_on(&r, inputs, outputs, stream);
-    frame *f = result ? NULL : take_frame(&r, number, from_host, stream);
+    frame *f = result ? NULL : weft_take_frame(&m->own, number);
+    if (!f && !result) f = new_frame(&r);
     if (f) {
         int alone = r.c->checked || m->stateful;
         if (alone) pthread_mutex_lock(&m->checks);
         result = run_next(&r, f, inputs, outputs, from_host, from_host ? f->stream : stream);
         if (alone) pthread_mutex_unlock(&m->checks);
-        give_frame(m, number, f);
+        weft_give_frame(&m->own, number, f);
     }
     void *last;
     m->cuda->cuCtxPopCurrent(&last);
-    if (f && !result) weft_find_parts(r.s, from_host ? m->map.at : m->weights, inputs, outputs);
+    if (f && !result) weft_find_parts(r.s, from_host ? m->own.map.at : m->weights, inputs, outputs);
     free(own);
     return f ? result : 1;
 }

@@ -3,8 +3,6 @@
 #ifndef WEFT_CUDA_H
 #define WEFT_CUDA_H
 
-#include <pthread.h>
-
 #include "weft_parts.h"
 
 typedef unsigned long long weft_address; /* on the device */
@@ -31,8 +29,9 @@ typedef struct {
 } weft_step;
 
 /* A signature's program for an architecture. Buffers in the arena lie at `offset`, others have -1
-   there; steps from `stores` on store into inputs and weights. With sizes `place` puts them at `base`, unless that is 0, and gives the bytes that they
-   take, and `fill` computes the grid of each step. Buffer `size_at[i]` is size i itself. */
+   there; steps from `stores` on store into inputs and weights. With sizes `place` puts them at
+   `base`, unless that is 0, and gives the bytes that they take, and `fill` computes the grid of
+   each step. Buffer `size_at[i]` is size i itself. */
 typedef struct {
     int buffers, steps, stores, bindings, operands, maps, draws, checked;
     const weft_step *step;
@@ -109,11 +108,10 @@ typedef struct {
 } weft_loaded;
 
 struct weft_model {
+    weft_instance own;
     const weft_driver *cuda;
     const weft_target *target;
-    weft_map map;
-    weft_generator generator;
-    pthread_mutex_t lock, checks; /* of a run that reads faults, which are the kernels' */
+    pthread_mutex_t checks; /* of a run that reads faults, which are the kernels' */
     /* Whether runs write weights: each then comes after the last one, on whatever stream, which
        `last` stands behind where that may not have ended. */
     int stateful, pending;
@@ -123,11 +121,10 @@ struct weft_model {
     weft_loaded *kernels;
     weft_address memory;
     void **weights; /* where each is on the device */
-    struct weft_frame **idle; /* by signature, those that no run uses */
+    char *written;  /* whether runs write to it */
 };
 
-/* Free a frame; the next one. */
-WEFT_LOCAL struct weft_frame *weft_free_frame(const weft_driver *cuda, struct weft_frame *f);
+WEFT_LOCAL void weft_free_frame(const weft_driver *cuda, void *frame);
 
 /* Enqueue the copy of a weight to memory of the CPU, if runs write to it. */
 WEFT_LOCAL int weft_fetch_weight(const weft_model *m, int number, void *stream, char *error,

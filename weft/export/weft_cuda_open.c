@@ -26,33 +26,12 @@ const char *weft_isa(const weft_model *model) { return model->target->name; }
 
 /* ---- state */
 
-void weft_seed(weft_model *m, uint64_t seed) {
-    pthread_mutex_lock(&m->lock);
-    weft_seed_generator(&m->generator, seed);
-    pthread_mutex_unlock(&m->lock);
-}
-
-static int is_written(const weft_code *c, int weight) {
-    for (int i = 0; i < c->bindings; i++) {
-        const weft_binding *b = c->binding + i;
-        if (b->written && b->memory == weft_memory_of_weight && b->of == weight) return 1;
-    }
-    return 0;
-}
-
-static int is_written_by_any(const weft_model *m, int weight) {
-    int written = 0;
-    for (int i = 0; i < weft_signature_count; i++)
-        written |= is_written(m->target->code[i], weight);
-    return written;
-}
-
 int weft_fetch_weight(const weft_model *m, int number, void *stream, char *error, size_t room) {
     const weft_weight *w = weft_weights + number;
-    if (!is_written_by_any(m, number) || !w->bytes) return 0;
+    if (!m->written[number] || !w->bytes) return 0;
     weft_address from = (weft_address)(uintptr_t)m->weights[number];
     int status =
-        m->cuda->cuMemcpyDtoHAsync(m->map.at[number], from, (size_t)w->bytes, stream);
+        m->cuda->cuMemcpyDtoHAsync(m->own.map.at[number], from, (size_t)w->bytes, stream);
     return failed(m, status, "copy from the device ", w->name, error, room);
 }
 
@@ -66,7 +45,7 @@ int weft_save(const weft_model *m, const char *path, char *error, size_t room) {
     wrong = wrong ||
             failed(m, m->cuda->cuStreamSynchronize(NULL), "copy the weights", "", error, room);
     m->cuda->cuCtxPopCurrent(&last);
-    return wrong || weft_write_weights(&m->map, path, error, room);
+    return wrong || weft_write_weights(&m->own.map, path, error, room);
 }
 
 /* ---- instances */
@@ -127,7 +106,7 @@ static int upload(weft_model *m, char *error, size_t room) {
         const weft_weight *w = weft_weights + i;
         m->weights[i] = (void *)(uintptr_t)at;
         if (w->bytes &&
-            failed(m, m->cuda->cuMemcpyHtoDAsync(at, m->map.at[i], (size_t)w->bytes, NULL),
+            failed(m, m->cuda->cuMemcpyHtoDAsync(at, m->own.map.at[i], (size_t)w->bytes, NULL),
                    "copy to the device ", w->name, error, room))
             return 1;
         at += ((size_t)w->bytes + APART) / APART * APART;
@@ -135,15 +114,26 @@ static int upload(weft_model *m, char *error, size_t room) {
     return failed(m, m->cuda->cuStreamSynchronize(NULL), "copy the weights", "", error, room);
 }
 
+static void note_written(weft_model *m) {
+    for (int i = 0; i < weft_signature_count; i++) {
+        const weft_code *c = m->target->code[i];
+        for (int k = 0; k < c->bindings; k++) {
+            const weft_binding *b = c->binding + k;
+            if (b->written && b->memory == weft_memory_of_weight) m->written[b->of] = 1;
+        }
+        m->stateful |= weft_declared[i].keeps_state;
+    }
+}
+
 static int prepare(weft_model *m, int device, char *error, size_t room) {
     if (choose(m, device, error, room)) return 1;
     snprintf(error, room, "memory is short");
     m->kernels = calloc((size_t)m->target->kernels + 1, sizeof *m->kernels);
     m->weights = calloc((size_t)weft_weight_count + 1, sizeof *m->weights);
-    m->idle = calloc((size_t)weft_signature_count, sizeof *m->idle);
-    if (!m->kernels || !m->weights || !m->idle) return 1;
+    m->written = calloc((size_t)weft_weight_count + 1, 1);
+    if (!m->kernels || !m->weights || !m->written) return 1;
+    note_written(m);
     void *last;
-    for (int i = 0; i < weft_weight_count; i++) m->stateful |= is_written_by_any(m, i);
     if (failed(m, m->cuda->cuDevicePrimaryCtxRetain(&m->context, m->device), "make a context", "",
                error, room) ||
         failed(m, m->cuda->cuCtxPushCurrent(m->context), "use the context", "", error, room))
@@ -158,16 +148,11 @@ static int prepare(weft_model *m, int device, char *error, size_t room) {
 
 weft_model *weft_open_on(int device, const char *weights, char *error, size_t room) {
     const weft_driver *cuda = weft_find_driver(error, room);
-    weft_model *m = cuda ? calloc(1, sizeof *m) : NULL;
-    if (!m) {
-        if (cuda) snprintf(error, room, "memory is short");
-        return NULL;
-    }
+    weft_model *m = cuda ? weft_begin(sizeof *m, weights, error, room) : NULL;
+    if (!m) return NULL;
     m->cuda = cuda;
-    pthread_mutex_init(&m->lock, NULL);
     pthread_mutex_init(&m->checks, NULL);
-    weft_seed_generator(&m->generator, 0);
-    if (!weft_map_weights(&m->map, weights, error, room) && !prepare(m, device, error, room)) {
+    if (!prepare(m, device, error, room)) {
         if (room) *error = 0;
         return m;
     }
@@ -183,9 +168,8 @@ void weft_close(weft_model *m) {
     if (!m) return;
     void *last;
     int inside = m->context && !m->cuda->cuCtxPushCurrent(m->context);
-    for (int i = 0; i < weft_signature_count && m->idle; i++)
-        for (struct weft_frame *f = m->idle[i], *then; f; f = then)
-            then = weft_free_frame(m->cuda, f);
+    for (int i = 0; i < weft_signature_count; i++)
+        for (void *f; (f = weft_take_frame(&m->own, i));) weft_free_frame(m->cuda, f);
     for (int i = 0; m->kernels && i < m->target->kernels; i++)
         if (m->kernels[i].module) m->cuda->cuModuleUnload(m->kernels[i].module);
     if (m->memory) m->cuda->cuMemFree(m->memory);
@@ -194,9 +178,7 @@ void weft_close(weft_model *m) {
     if (m->context) m->cuda->cuDevicePrimaryCtxRelease(m->device);
     free(m->kernels);
     free(m->weights);
-    free(m->idle);
-    weft_unmap_weights(&m->map);
-    pthread_mutex_destroy(&m->lock);
+    free(m->written);
     pthread_mutex_destroy(&m->checks);
-    free(m);
+    weft_end(&m->own);
 }

@@ -9,8 +9,8 @@
 #include "weft_pool.h"
 
 /* Addresses of all buffers of a signature, and the memory of its temporaries: of one run. */
-typedef struct frame {
-    struct frame *next;
+typedef struct {
+    weft_frame frame;
     void *arena;
     size_t bytes;
     int64_t *draws; /* random numbers, which a run begins with */
@@ -18,12 +18,9 @@ typedef struct frame {
 } frame;
 
 struct weft_model {
+    weft_instance own;
     const weft_target *target;
-    weft_map map;
-    weft_generator generator;
-    pthread_mutex_t lock;
-    frame **idle;  /* by signature, those that no run uses */
-    void ***kept;  /* by signature, what its first steps have made */
+    void ***kept; /* by signature, what its first steps have made */
 };
 
 static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -56,7 +53,7 @@ static frame *new_frame(const weft_model *m, int number) {
     }
     for (int i = 0; i < c->bindings; i++)
         if (c->binding[i].memory == weft_memory_of_weight)
-            f->b[c->binding[i].buffer] = m->map.at[c->binding[i].of];
+            f->b[c->binding[i].buffer] = m->own.map.at[c->binding[i].of];
     for (int i = 0; i < c->kept_count; i++) f->b[c->kept[i].buffer] = m->kept[number][i];
     if (c->numbers_at >= 0) f->b[c->numbers_at] = (void *)(uintptr_t)c->numbers;
     return f;
@@ -65,21 +62,6 @@ static frame *new_frame(const weft_model *m, int number) {
 static void free_frame(frame *f) {
     free(f->arena);
     free(f);
-}
-
-static frame *take_frame(weft_model *m, int number) {
-    pthread_mutex_lock(&m->lock);
-    frame *f = m->idle[number];
-    if (f) m->idle[number] = f->next;
-    pthread_mutex_unlock(&m->lock);
-    return f ? f : new_frame(m, number);
-}
-
-static void give_frame(weft_model *m, int number, frame *f) {
-    pthread_mutex_lock(&m->lock);
-    f->next = m->idle[number];
-    m->idle[number] = f;
-    pthread_mutex_unlock(&m->lock);
 }
 
 /* ---- a run */
@@ -97,22 +79,8 @@ static int place_temporaries(const weft_code *c, frame *f, int64_t *sizes) {
     return f->arena || !bytes;
 }
 
-/* The random numbers of a run, which no other run takes a part of. */
-static void draw(weft_model *m, int count, int64_t *draws) {
-    if (!count) return;
-    pthread_mutex_lock(&m->lock);
-    for (int i = 0; i < count; i++) draws[i] = weft_draw(&m->generator);
-    pthread_mutex_unlock(&m->lock);
-}
-
 int weft_save(const weft_model *m, const char *path, char *error, size_t room) {
-    return weft_write_weights(&m->map, path, error, room);
-}
-
-void weft_seed(weft_model *m, uint64_t seed) {
-    pthread_mutex_lock(&m->lock);
-    weft_seed_generator(&m->generator, seed);
-    pthread_mutex_unlock(&m->lock);
+    return weft_write_weights(&m->own.map, path, error, room);
 }
 
 static int run_in(const weft_model *m, int number, frame *f, const weft_array *inputs,
@@ -135,16 +103,18 @@ int weft_run(weft_model *m, int number, const weft_array *inputs, weft_array *ou
     const int64_t *at = weft_find_extents(number, inputs, &own, &sizes, error, room);
     const weft_signature *s = weft_signature_of(number);
     int result = !at || !weft_all_fit(s, at, inputs, outputs, error, room);
-    frame *f = result ? NULL : take_frame(m, number);
+    frame *f = result ? NULL : weft_take_frame(&m->own, number);
+    if (!f && !result) f = new_frame(m, number);
     if (f && place_temporaries(m->target->code[number], f, sizes)) {
-        draw(m, m->target->code[number]->draws, f->draws);
+        int draws = m->target->code[number]->draws;
+        if (draws) weft_take_seeds(&m->own, draws, f->draws);
         result = run_in(m, number, f, inputs, outputs, threads, error, room);
-        if (!result) weft_find_parts(s, m->map.at, inputs, outputs);
+        if (!result) weft_find_parts(s, m->own.map.at, inputs, outputs);
     } else if (!result) {
         snprintf(error, room, "memory is short");
         result = 1;
     }
-    if (f) give_frame(m, number, f);
+    if (f) weft_give_frame(&m->own, number, f);
     free(own);
     return result;
 }
@@ -163,7 +133,7 @@ static int prepare(weft_model *m, int number, char *error, size_t room) {
     if (!f) return 1;
     int threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
     int fault = weft_run_steps(c->program, 0, c->once, f->b, threads);
-    give_frame(m, number, f);
+    weft_give_frame(&m->own, number, f);
     if (fault) snprintf(error, room, "the weights make an index that is out of range");
     return fault;
 }
@@ -179,24 +149,15 @@ static const weft_target *choose(char *error, size_t room) {
 
 weft_model *weft_open(const char *weights, char *error, size_t room) {
     const weft_target *target = choose(error, room);
-    weft_model *m = target ? calloc(1, sizeof *m) : NULL;
-    if (!m) {
-        if (target) snprintf(error, room, "memory is short");
-        return NULL;
-    }
+    weft_model *m = target ? weft_begin(sizeof *m, weights, error, room) : NULL;
+    if (!m) return NULL;
     m->target = target;
-    pthread_mutex_init(&m->lock, NULL);
-    weft_seed_generator(&m->generator, 0);
     pthread_mutex_lock(&count_lock);
     if (!instances++) weft_shared = weft_pool_table();
     pthread_mutex_unlock(&count_lock);
-    int failed = weft_map_weights(&m->map, weights, error, room);
-    if (!failed) {
-        snprintf(error, room, "memory is short");
-        m->idle = calloc((size_t)weft_signature_count, sizeof *m->idle);
-        m->kept = calloc((size_t)weft_signature_count, sizeof *m->kept);
-        failed = !m->idle || !m->kept;
-    }
+    snprintf(error, room, "memory is short");
+    m->kept = calloc((size_t)weft_signature_count, sizeof *m->kept);
+    int failed = !m->kept;
     for (int i = 0; i < weft_signature_count && !failed; i++) failed = prepare(m, i, error, room);
     if (!failed) {
         if (room) *error = 0;
@@ -209,20 +170,14 @@ weft_model *weft_open(const char *weights, char *error, size_t room) {
 void weft_close(weft_model *m) {
     if (!m) return;
     for (int i = 0; i < weft_signature_count; i++) {
-        for (frame *f = m->idle ? m->idle[i] : NULL, *then; f; f = then) {
-            then = f->next;
-            free_frame(f);
-        }
+        for (frame *f; (f = weft_take_frame(&m->own, i));) free_frame(f);
         void **kept = m->kept ? m->kept[i] : NULL;
         for (int k = 0; kept && k < m->target->code[i]->kept_count; k++) free(kept[k]);
         free(kept);
     }
-    free(m->idle);
     free(m->kept);
-    weft_unmap_weights(&m->map);
-    pthread_mutex_destroy(&m->lock);
     pthread_mutex_lock(&count_lock);
     if (!--instances) weft_pool_stop();
     pthread_mutex_unlock(&count_lock);
-    free(m);
+    weft_end(&m->own);
 }

@@ -2,6 +2,8 @@
 #ifndef WEFT_PARTS_H
 #define WEFT_PARTS_H
 
+#include <pthread.h>
+
 #include "weft_model.h"
 
 #define WEFT_LOCAL __attribute__((visibility("hidden")))
@@ -53,6 +55,28 @@ typedef struct {
 
 WEFT_LOCAL void weft_seed_generator(weft_generator *g, uint64_t seed);
 WEFT_LOCAL int64_t weft_draw(weft_generator *g); /* any but the largest */
+
+/* What a run has to itself begins with this one: addresses of buffers, and temporaries. */
+typedef struct weft_frame {
+    struct weft_frame *next;
+} weft_frame;
+
+/* What every weft_model begins with; `idle` are by signature the frames that no run uses. */
+typedef struct {
+    weft_map map;
+    weft_generator generator;
+    pthread_mutex_t lock;
+    weft_frame **idle;
+} weft_instance;
+
+/* A model of so many bytes, all zero but for its instance; NULL, and why in `error`. */
+WEFT_LOCAL void *weft_begin(size_t bytes, const char *weights, char *error, size_t room);
+WEFT_LOCAL void weft_end(weft_instance *m);
+
+/* The next seeds, which no other run takes a part of. */
+WEFT_LOCAL void weft_take_seeds(weft_instance *m, int count, int64_t *seeds);
+WEFT_LOCAL void *weft_take_frame(weft_instance *m, int number); /* or NULL */
+WEFT_LOCAL void weft_give_frame(weft_instance *m, int number, void *frame);
 
 /* Sizes and extents of a call: in `own`, which the caller frees, unless they are constant. */
 WEFT_LOCAL const int64_t *weft_find_extents(int number, const weft_array *inputs, int64_t **own,

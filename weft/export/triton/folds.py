@@ -19,14 +19,13 @@ from weft.scalar.ops import Apply, Constant, apply
 class Folds:
     """Functions of the file that folds call, by name with their text."""
 
-    def __init__(self, used: set[str], problem: Callable[[str], None]) -> None:
-        self.used, self.problem = used, problem
+    def __init__(self, problem: Callable[[str], None]) -> None:
+        self.problem = problem
         self.texts: dict[str, str] = {}
 
     def combining(self, fold: Fold) -> str:
         """The name of the function of two states, which the file gets."""
         if fold.monoid.name in ("max", "min") and fold.dtypes[0].is_float:
-            self.used.add(f"{fold.monoid.name}imum")
             return f"{fold.monoid.name}imum"
         name = f"combine_{fold.monoid.name}_{'_'.join(d.name for d in fold.dtypes)}"
         if name not in self.texts:
@@ -50,7 +49,7 @@ class Folds:
             return literal(term.op.value, term.type.dtype)
         function = op_of(term, Apply).function
         args = [known[a] for a in term.args]
-        found = spelled(self.used, function, args, term.args[-1].type.dtype, ())
+        found = spelled(function, args, term.args[-1].type.dtype, ())
         if found is None:
             self.problem(f"{function.name} of {term.args[-1].type.dtype}")
             return Value("None")
@@ -64,9 +63,7 @@ class Folds:
         if fold.monoid.function is not None:
             left, right = (make(Acc(n, fold.dtypes[0])) for n in "xy")
             term = apply(fold.monoid.function, left, right)
-            found = spelled(
-                self.used, op_of(term, Apply).function, (x[0], y[0]), fold.dtypes[0], order
-            )
+            found = spelled(op_of(term, Apply).function, (x[0], y[0]), fold.dtypes[0], order)
             assert found is not None
             return found.text
         axes = tuple(a for a in order if any(a in v.axes for v in (*x, *y)))

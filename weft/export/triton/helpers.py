@@ -53,6 +53,7 @@ def shift_right_unsigned(x, y, bits: tl.constexpr):
 def integer_power(x, y):
     """By squares; 1 where the exponent is negative."""
     power = tl.where(y < 0, 0, y)
+    x = x + power * 0
     result = x * 0 + 1
     for _ in range(64):
         result = tl.where(power % 2 == 1, result * x, result)

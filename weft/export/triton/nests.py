@@ -1,11 +1,13 @@
 """One kernel of Triton from the nest of a block.
 
-Nest(kernel, "softmax_kernel", folds, used, problem).whole()   # @triton.jit def softmax_kernel...
+Nest(kernel, "softmax_kernel", folds, problem).whole()   # @triton.jit def softmax_kernel...
 plan.py has decided which loops are dimensions. These are the loops; updates.py has
 the folds, memory.py loads and stores, values.py the terms.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from weft.export.triton.plan import count_of
 from weft.export.triton.terms import ADD, ATOM, COMPARE, MUL, Value
@@ -15,7 +17,7 @@ from weft.export.triton.values import Guard
 from weft.scalar import nest
 from weft.scalar.nest import For, Update
 from weft.scalar.ops import value_of
-from weft.scalar.reach import ends_of, extent_of, longest, ranges_inside
+from weft.scalar.reach import ends_of, extent_of, ranges_inside
 
 
 class Nest(Updates):
@@ -110,7 +112,7 @@ class Nest(Updates):
         ends = [
             e
             for e in ends_of(stmt.hi)
-            if self.in_chunks(stmt) or longest(stmt.lo, e) != size * stmt.step
+            if self.in_chunks(stmt) or extent_of(replace(stmt, hi=e)) != size * stmt.step
         ]
         values = [self.value(e) for e in ends]
         texts: list[Value] = []

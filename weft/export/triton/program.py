@@ -9,6 +9,7 @@ read again as what it was made from. plan.py tells what becomes of a block's loo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from weft.core.errors import UnsupportedOpError
@@ -40,10 +41,10 @@ def to_triton(program: Program) -> str:
     if sizes_of(program):
         told = "Triton out has no sizes that are no numbers"
         raise UnsupportedOpError(f"{told}: compile with dynamic=False")
-    program, problems, used = expanded(program), list[str](), set[str]()
+    program, problems = expanded(program), list[str]()
     launcher, texts = _Launcher(program), list[str]()
     names = Names({*HELPERS, *launcher.fresh.taken})
-    folds = Folds(used, problems.append)
+    folds = Folds(problems.append)
     for step in program.steps:
         if not isinstance(step, Kernel):
             assert isinstance(step, Call)
@@ -58,26 +59,31 @@ def to_triton(program: Program) -> str:
                 problems.append(text)
 
         folds.problem = problem
-        made = Nest(step, names(f"{step.name}_kernel"), folds, used, problem)
+        made = Nest(step, names(f"{step.name}_kernel"), folds, problem)
         texts.append(made.whole())
-        launcher.launch(step, made)
+        launcher.launch(made)
     if problems:
         raise UnsupportedOpError(f"Triton out has no {'; '.join(problems)}")
-    helpers = [HELPERS[name] for name in HELPERS if name in used]
-    if any("libdevice." in text for text in helpers):
-        used.add("libdevice")
+    texts = [*folds.texts.values(), *texts]
+    used = _words(texts)
+    helpers = [text for name, text in HELPERS.items() if name in used]
     imports = "import torch\nimport triton\nimport triton.language as tl\n"
-    if "libdevice" in used:
+    if "libdevice" in used | _words(helpers):
         imports += "from triton.language.extra import libdevice\n"
     parts = [
         imports,
         *helpers,
-        *folds.texts.values(),
         *texts,
         EXPECT.strip() + "\n",
         launcher.text(),
     ]
     return "\n\n".join(parts)
+
+
+def _words(texts: Sequence[str]) -> set[str]:
+    """Names in code, other than attributes."""
+    code = re.sub(r"^ *#.*", "", "\n".join(texts), flags=re.MULTILINE)
+    return {*re.findall(r"(?<![\w.])\w+", code)}
 
 
 class _Launcher:
@@ -111,7 +117,7 @@ class _Launcher:
         self.types[buffer.name] = buffer.type
         return found
 
-    def launch(self, kernel: Kernel, made: Nest) -> None:
+    def launch(self, made: Nest) -> None:
         if 0 in made.grid:
             return
         args = [self.names[name] for name in made.buffers]
@@ -134,8 +140,7 @@ class _Launcher:
         name, type_ = self.names[buffer.name], buffer.type
         if self.types[buffer.name] == type_:
             return name
-        shape, strides = facts(type_).split(", dtype")[0], ""
-        return f"{name}.as_strided({shape}{strides})"
+        return f"{name}.as_strided({facts(type_).partition(', dtype')[0]})"
 
     def call(self, step: Call) -> None:
         if step.target == "weft.wrote":

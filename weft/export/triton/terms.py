@@ -1,20 +1,18 @@
 """The rows of scalar functions in Triton's language.
 
-spelled(helpers, FUNCTIONS["add"], (x, y), f32)     # Value("x + y", ...)
+spelled(FUNCTIONS["add"], (x, y), f32)     # Value("x + y", ...)
 A value has a text, the axes of the block that it is a tensor over, and how tightly its text binds.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node
 from weft.core.types import DType, boolean, i64
-from weft.export.triton.helpers import HELPERS
 from weft.scalar.ops import CASTS, Function
 
 ATOM, MUL, ADD, SHIFT, AND, XOR, OR, COMPARE = 9, 8, 7, 6, 5, 4, 3, 2
@@ -70,7 +68,7 @@ def literal(value: float | bool, dtype: DType) -> Value:
         text = f'float("{text}")'
     held = not math.isfinite(value) or abs(value) < 3e38
     if dtype.bits == 64 and not (held and struct.unpack("f", struct.pack("f", value))[0] == value):
-        return Value(f"tl.full([], {text}, tl.float64)")
+        return _typed(Value(text), dtype)
     return Value(text, binds=ADD if text.startswith("-") else ATOM)
 
 
@@ -83,19 +81,20 @@ def is_number(value: Value) -> bool:
     return True
 
 
-# An infix operator and how tightly it binds, by the kind of the arguments' dtype.
-INFIX: dict[str, tuple[dict[str, str], int]] = {
-    "add": ({"float": "+", "int": "+", "uint": "+", "bool": "|"}, ADD),
-    "subtract": ({"float": "-", "int": "-", "uint": "-"}, ADD),
-    "multiply": ({"float": "*", "int": "*", "uint": "*", "bool": "&"}, MUL),
-    "and": ({"int": "&", "uint": "&", "bool": "&"}, AND),
-    "or": ({"int": "|", "uint": "|", "bool": "|"}, OR),
-    "xor": ({"int": "^", "uint": "^", "bool": "^"}, XOR),
+# Infix operators, by the kind of the arguments' dtype, and how tightly each binds.
+INFIX: dict[str, dict[str, str]] = {
+    "add": {"float": "+", "int": "+", "uint": "+", "bool": "|"},
+    "subtract": {"float": "-", "int": "-", "uint": "-"},
+    "multiply": {"float": "*", "int": "*", "uint": "*", "bool": "&"},
+    "and": dict.fromkeys(("int", "uint", "bool"), "&"),
+    "or": dict.fromkeys(("int", "uint", "bool"), "|"),
+    "xor": dict.fromkeys(("int", "uint", "bool"), "^"),
     **{
-        name: (dict.fromkeys(("float", "int", "uint", "bool"), sign), COMPARE)
+        name: dict.fromkeys(("float", "int", "uint", "bool"), sign)
         for name, sign in zip("eq ne lt le gt ge".split(), "== != < <= > >=".split(), strict=True)
     },
 }
+BINDS = {"+": ADD, "-": ADD, "*": MUL, "&": AND, "|": OR, "^": XOR}  # a comparison: COMPARE
 ANY = "float int uint bool"
 # Calls, by name: the kinds they are for, and the text. `tl.` functions come from Triton, libdevice
 # ones from NVIDIA's and AMD's libraries; those without a dot are HELPERS, printed where used.
@@ -148,7 +147,6 @@ COMPARISONS = {*"eq ne lt le gt ge".split()}
 
 
 def spelled(
-    helpers: set[str],
     function: Function,
     args: Sequence[Value],
     dtype: DType,
@@ -156,38 +154,41 @@ def spelled(
 ) -> Value | None:
     """A function of values of a dtype (of `where`, that of its values); None without a row.
 
-    `order` is that of the axes of a result; `helpers` gains those that the text calls.
+    `order` is that of the axes of a result.
     """
     name = function.name
     axes = tuple(a for a in order if any(a in v.axes for v in args))
     if isinstance(function.result, DType) and CASTS.get(function.result) is function:
-        return _cast(helpers, args[0], dtype, function.result)
+        return _cast(args[0], dtype, function.result)
     values = args[name == "where" :]
     if dtype is i64 and name not in OF_INDEX | COMPARISONS:
         args = tuple(full(v, dtype) for v in args)
     stays = dtype is i64 and name in OF_INDEX and all(v.small for v in values)
-    if name in INFIX and dtype.kind in INFIX[name][0]:
-        signs, binds = INFIX[name]
-        return Value(_infix(signs[dtype.kind], binds, args, axes), axes, binds, stays)
+    if sign := INFIX.get(name, {}).get(dtype.kind):
+        return Value(_infix(sign, dtype, args, axes), axes, BINDS.get(sign, COMPARE), stays)
     rows = CALLS.get(name, ())
     text = next((t for kinds, t in rows if {dtype.kind, dtype.name} & {*kinds.split()}), None)
     if text is None:
         return None
-    helpers |= {*re.findall(r"\w+", text)} & {*HELPERS, "libdevice"}
-    if "libdevice" in text and dtype.bits == 64:  # which takes no literal of f32 for one of f64
-        literals = (f"tl.full([], {a.text}, tl.float64)" if is_number(a) else "" for a in args)
-        args = [Value(t) if t else a for t, a in zip(literals, args, strict=True)]
-    texts = [a.over(axes, ATOM if text.startswith("(") else 0) for a in args]
+    # Functions take literals for f32 and i32: of f64 libdevice has others, and sums of i8 wrap.
+    small = dtype.is_integer and dtype.bits < 32
+    if small or (dtype.bits == 64 and "libdevice" in text):
+        args = [_typed(a, dtype) if is_number(a) else a for a in args]
+    texts = [a.over(axes, ATOM if text.startswith(("(", "{")) else 0) for a in args]
     if name == "where" and all(map(is_number, values)):
         text = f"tl.cast({text}, {type_name(dtype)})"
     return Value(text.format(*texts, bits=dtype.bits, ones=2**dtype.bits - 1), axes, small=stays)
 
 
-def _infix(sign: str, binds: int, args: Sequence[Value], axes: Sequence[Node]) -> str:
-    left, right = binds, binds + (sign not in ("+", "*", "&", "|", "^"))
-    if binds == COMPARE:
-        left = right = OR
+def _infix(sign: str, dtype: DType, args: Sequence[Value], axes: Sequence[Node]) -> str:
+    left = BINDS.get(sign, OR)
+    regroups = sign in "&|^" or (sign == "+" and not dtype.is_float)  # x + (y - z) is x + y - z
+    right = left + (sign in BINDS and not regroups)
     return f"{args[0].over(axes, left)} {sign} {args[1].over(axes, right)}"
+
+
+def _typed(number: Value, dtype: DType) -> Value:
+    return Value(f"tl.full([], {number.text}, {type_name(dtype)})")
 
 
 def full(value: Value, dtype: DType) -> Value:
@@ -197,7 +198,7 @@ def full(value: Value, dtype: DType) -> Value:
     return replace(value, text=f"tl.cast({value.text}, tl.int64)", binds=ATOM, small=False)
 
 
-def _cast(helpers: set[str], x: Value, source: DType, target: DType) -> Value:
+def _cast(x: Value, source: DType, target: DType) -> Value:
     """A conversion: towards zero, of NaN and what no i64 holds 0, of more bits the lowest ones."""
     if source is target:
         return x
@@ -205,7 +206,6 @@ def _cast(helpers: set[str], x: Value, source: DType, target: DType) -> Value:
         return replace(x, text=f"{x.inside(OR)} != 0", binds=COMPARE, small=False)
     text = x.text
     if source.is_float and target.is_integer:
-        helpers.add("to_integer")
         text = f"to_integer({text})"
         if target is i64:
             return replace(x, text=text, binds=ATOM, small=False)

@@ -64,16 +64,9 @@ class Values:
         kernel: Kernel,
         name: str,
         folds: Folds,
-        used: set[str],
         problem: Callable[[str], None],
     ) -> None:
-        self.kernel, self.name, self.folds, self.used, self.problem = (
-            kernel,
-            name,
-            folds,
-            used,
-            problem,
-        )
+        self.kernel, self.name, self.folds, self.problem = kernel, name, folds, problem
         self.plan = planned(kernel.body)
         for told in self.plan.problems:
             problem(told)
@@ -175,7 +168,7 @@ class Values:
             axes = self.ordered(*args)
             text = f"{args[0].over(axes, MUL)} {sign} {args[1].over(axes, ATOM)}"
             return Value(text, axes, MUL, all(a.small for a in args))
-        found = spelled(self.used, function, args, dtype, self.axes)
+        found = spelled(function, args, dtype, self.axes)
         if found is None:
             self.problem(f"{function.name} of {dtype}")
             return Value("None")
