@@ -7,7 +7,7 @@ JOBS   ?= 2
 BIN   := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test corpus conformance judges lint typecheck bench bench-search bench-train docs site \
+.PHONY: demo test test-all corpus conformance judges lint typecheck bench bench-search bench-train docs site \
     wheel setup opencl browser mlir clean
 
 demo: $(READY)
@@ -22,10 +22,17 @@ bench-search: $(READY)
 bench-train: $(READY)
 	@$(BIN)/python -m bench.train --json bench/results/train.json
 
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
+
+# Of tests that take long a fixed part of the cases (tests/part.py).
 test: lint typecheck opencl browser mlir
 	@echo "pytest, $(JOBS) processes"
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder \
-	    --durations=10 --junitxml=build/tests.xml
+	@$(PYTEST) --part
+
+# Every case. `python -m tests.part build/tests.xml` notes how long tests took.
+test-all: lint typecheck opencl browser mlir
+	@echo "pytest, $(JOBS) processes"
+	@$(PYTEST) --junitxml=build/tests.xml
 
 corpus: $(READY)
 	@$(BIN)/python -W ignore -m tests.gpu.corpus --jobs $(JOBS)

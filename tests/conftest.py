@@ -12,13 +12,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 
-# Files of few tests that take long: first, or one process waits for another at the end.
-LONG = """tile/test_program_choices frontend/test_models models/test_models agree/test_any_size
-tune/test_tuner tune/test_program tensor/test_work frontend/test_sizes_of_images
-frontend/test_pooling_gradients frontend/test_transposed_convolutions conformance/test_conformance
-runtime/test_functions train/test_parallel train/test_checkpoint processes/test_processes
-test_docs""".split()
-
 # Read when weft and torch are first imported, so set before: a cache of the suite's own, and
 # threads that sleep while they wait, because the suite runs several processes side by side.
 os.environ["WEFT_CACHE"] = str(ROOT / "build" / "test-cache")
@@ -31,6 +24,8 @@ gc.disable()  # until all tests are collected
 import torch  # noqa: E402
 
 gc.enable()
+
+from tests.part import longest_first, noted, split  # noqa: E402
 
 # torch's own cases would freeze the flags of backends for every test that runs after their import.
 torch.backends.disable_global_flags = lambda: None  # type: ignore[attr-defined]
@@ -46,6 +41,7 @@ else:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
+    parser.addoption("--part", action="store_true", help="of long tests a fixed part of the cases")
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -59,9 +55,12 @@ def pytest_collection() -> Generator[None]:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    long = {ROOT / "tests" / f"{name}.py" for name in LONG}
-    items.sort(key=lambda item: item.path not in long)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seconds = noted()
+    longest_first(items, seconds)
+    if config.getoption("--part"):
+        items[:], left = split(items, seconds)
+        config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture(autouse=True)
