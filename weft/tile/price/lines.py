@@ -38,7 +38,7 @@ def over_lines(c: Contraction, target: Machine, labels: Labels) -> tuple[Contrac
     (outer, inner), lanes = joint.joined, target.lanes(c.bytes)
     length, window, deep = trips(inner), taps(c, outer), trips(*c.reduce)
     each, size = -(-length // lanes), c.right.type.dtype.bytes
-    line = deep // window * length * size  # bytes
+    line = _line(joint)
     most = max(target.l2 // 2 // line - window + 1, -(-width // length))
     alone = trips(*joint.outer) == 1  # else those loops are shared among the cores
     rows, of_joint = tile_rows(c, target), tile_rows(joint, target)
@@ -67,6 +67,25 @@ def over_lines(c: Contraction, target: Machine, labels: Labels) -> tuple[Contrac
 
     lines = min(range(1, min(most, trips(outer)) + 1), key=price)
     return (joint, lines) if price(lines) < apart() else (c, width)
+
+
+def most_lines(c: Contraction, target: Machine) -> int:
+    """Lines of a block, over two loops, that the cache holds, about as many in each block.
+
+    The cores share its rows, where they have as many panels each, or else the blocks.
+    """
+    outer, panels = c.joined[0], turned_rows(c, target)
+    most = max(1, target.l2 // 2 // _line(c) - taps(c, outer) + 1)
+    shared = trips(*c.outer) > 1 or trips(c.rows) % (target.cores * panels) == 0
+    share = 1 if shared else target.cores
+    blocks = -(-trips(outer) // most)
+    return -(-trips(outer) // (-(-blocks // share) * share))
+
+
+def _line(c: Contraction) -> int:
+    """Bytes of a line of columns, of all terms, of which a window shares some."""
+    outer, inner = c.joined
+    return trips(*c.reduce) // taps(c, outer) * trips(inner) * c.right.type.dtype.bytes
 
 
 def _block(c: Contraction, columns: int, rows: int, read: float, target: Machine) -> float:

@@ -15,7 +15,15 @@ from weft.scalar.nest import For, Load, Update
 from weft.scalar.ops import has_symbol
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, narrow, strides, term_cost, tile_length, trips
+from weft.tile.analysis.access import (
+    Contraction,
+    divisors,
+    narrow,
+    strides,
+    term_cost,
+    tile_length,
+    trips,
+)
 from weft.tile.analysis.fragments import GROUP, GROUP_RATE, ROWS, unit_rate
 from weft.tile.analysis.tiles import register_split, warp_tile
 from weft.tile.moves.panels import in_panels, tile_width
@@ -30,6 +38,7 @@ L2_BYTES = 24.0  # a cycle, of each of its multiprocessors
 LATENCY = 8  # multiply-adds that start before the first of them ends
 UNROLLED = 4  # iterations of a sum at a time: the end of a short one is then predicted
 READ = 0.5  # multiply-adds in the time in which a register tile reads a vector of its columns
+NEAR = 16 << 10  # bytes of a tile's columns that stay in the nearest cache: half of it
 FEW = 4  # rows from which on the right side is read often enough to pack it
 # Of dot products on a CPU:
 LOAD = 0.29  # vector instructions in the time of a load beside multiply-adds, or of widening
@@ -45,8 +54,10 @@ def panels_cost(c: Contraction, target: Machine) -> float:
     lanes, wide = target.lanes(c.bytes), target.register_tile[1]
     outer, repeat, k = trips(*c.outer), trips(*c.repeat), trips(*c.reduce)
     rows, columns = tile_rows(c, target), -(-trips(c.columns) // lanes)
-    tiles = -(-trips(c.rows) // rows)
-    total = RATE * outer * repeat * tiles * rows * columns * k
+    whole, left = divmod(trips(c.rows), rows)
+    tiles = whole + (left > 0)
+    filled = whole * rows + (max(left, LATENCY // wide) if left else 0)
+    total = RATE * outer * repeat * filled * columns * k
     total += outer * repeat * trips(c.rows) * k * -(-columns // wide) * terms_cost(c.left) / 1.5
     if in_panels(c, tile_width(c, target)) is None:
         steps = strides(c.update, c.columns.axis, c.ranges)
@@ -62,14 +73,16 @@ def tile_rows(c: Contraction, target: Machine, choices: Choices | None = None) -
     Of those with the usual number of accumulators, all tiles together take the shortest time. A
     loop of fewer iterations than UNROLLED gcc unrolls whole, and loads the next columns early:
     accumulators leave registers for these too, else they are spilled. Of more rows than usual, few
-    lie in one set of the nearest cache: it has to hold them for the next iterations.
+    lie in one set of the nearest cache: it has to hold them for the next iterations. Sums in chunks
+    have one accumulator each, and no second one for what chunks before added up.
     """
     wide = tile_width(c, target) // target.lanes(c.bytes)
     early = 1 < trips(c.reduce[-1]) < UNROLLED
     steps = strides(Update(c.update.fold, (c.left,)), c.rows.axis, c.ranges)
     alike = max((math.gcd(n * c.left.type.dtype.bytes, SETS) for _, n in steps if n), default=1)
     room = target.vector_registers - 1 - (2 if early else 1) * wide
-    most = min(math.prod(target.register_tile), room)  # accumulators
+    usual = room if is_chunked(c, target) else math.prod(target.register_tile)
+    most = min(usual, room)  # accumulators
 
     def price(rows: int) -> tuple[bool, float]:
         crowded = rows > target.register_tile[0] and rows * alike > WAYS * SETS
@@ -78,6 +91,33 @@ def tile_rows(c: Contraction, target: Machine, choices: Choices | None = None) -
     lengths = range((target.vector_registers - 2) // wide - 1, 1, -1)
     fit = dict.fromkeys(tile_length(c.rows, n) for n in lengths)
     return (choices or Choices()).pick("tile_rows", fit, price)
+
+
+def is_chunked(c: Contraction, target: Machine) -> bool:
+    """Whether tiles of many rows read columns that the nearest cache does not hold for all terms.
+
+    Then they add up chunks of the terms, one after another (tile/moves/sum_chunks.py). Pieces of
+    rows, which no hardware fetches ahead, have to be in a cache already.
+    """
+    literal = not any(has_symbol(f.hi) for f in (c.rows, c.columns, *c.reduce))
+    if not literal or c.update.fold.finite:  # of which a mask may end the loops: tile/moves/skip.py
+        return False
+    deep, size = trips(*c.reduce), c.right.type.dtype.bytes
+    steps = strides(Update(c.update.fold, (c.left,)), c.rows.axis, c.ranges)
+    near = target.l2 // (1 if all(step in (0, 1) for _, step in steps) else 4)
+    held = deep * tile_width(c, target) * size > 2 * NEAR and deep * trips(c.rows) * size <= near
+    return held and trips(c.rows) > 2 * target.register_tile[0]
+
+
+def chunk(c: Contraction, terms: For, width: int) -> int:
+    """Iterations of the outermost loop over terms in a chunk, for tiles of so many columns.
+
+    As many in each chunk as in another, if some number is near what the cache holds.
+    """
+    row = trips(*c.reduce) // trips(terms) * width * c.right.type.dtype.bytes
+    most = max(1, NEAR // row)
+    even = (n for n in divisors(trips(terms)) if most / 2 < n < most * 5 / 4)
+    return max(even, default=most)
 
 
 def tiles_time(c: Contraction, rows: int, wide: int) -> float:

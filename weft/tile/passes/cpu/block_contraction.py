@@ -25,11 +25,12 @@ from weft.scalar.ops import SAFE, Apply, apply, constant, has_symbol
 from weft.scalar.resize import hinted, sizes_of
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, span, strides, trips
-from weft.tile.moves.join import nested_and_joined
+from weft.tile.moves.join import joined_columns, nested_and_joined
 from weft.tile.moves.loops import Labels, blocked, nested, tiled, upto, vectors, within
 from weft.tile.moves.panels import Read, column_at, in_panels, panel, tile_width
-from weft.tile.price.lines import PEELED, is_even, over_lines, turned_rows
-from weft.tile.price.products import FEW, UNROLLED, pays, tile_rows
+from weft.tile.moves.sum_chunks import in_chunks
+from weft.tile.price.lines import PEELED, is_even, most_lines, over_lines, turned_rows
+from weft.tile.price.products import FEW, UNROLLED, chunk, is_chunked, pays, tile_rows
 
 
 def block_contraction(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
@@ -48,7 +49,7 @@ def block_contraction(kernel: Kernel, target: Machine, choices: Choices) -> Kern
 def _schedule(c: Contraction, target: Machine, labels: Labels, choices: Choices, top: bool) -> For:
     """The tiled contraction, parallel over the cores where no loop is around it."""
     lanes, turned = target.lanes(c.bytes), turned_rows(c, target)
-    c, size = over_lines(c, target, labels)
+    c, size = _lines(c, turned, target, labels)
     rows = tile_rows(c, target, choices)
     width = tile_width(c, target)
     packed = in_panels(c, width)
@@ -71,6 +72,16 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, choices: Choices,
     heights = [rows, *(tile_rows(part, target, choices) for part in parts[1:])]
     nests = tuple(sides.blocks(part, size, n) for part, n in zip(parts, heights, strict=True))
     return nested(outside, nests, bind="serial")[0] if outside else nests[0]  # type: ignore[return-value]
+
+
+def _lines(c: Contraction, turned: int, target: Machine, labels: Labels) -> tuple[Contraction, int]:
+    """Columns over one loop or two; and a block's lines.
+
+    Where the rows' panels are there, each block reads all of these: as many lines as a cache holds.
+    """
+    crossed = in_panels(c.turned, turned) and not in_panels(c, tile_width(c, target))
+    joint = joined_columns(c, labels) if crossed else None
+    return (joint, most_lines(joint, target)) if joint else over_lines(c, target, labels)
 
 
 def _parts(c: Contraction, size: int) -> list[Contraction]:
@@ -99,6 +110,7 @@ class _Sides:
     def blocks(self, c: Contraction, size: int, rows: int) -> For:
         """Blocks of so many lines of columns, in register tiles of so many rows."""
         labels, lanes, width = self.labels, self.target.lanes(c.bytes), tile_width(c, self.target)
+        tile = _Tile(rows, width, lanes, chunked=is_chunked(c, self.target))
         packs = not self.packed and _packs(c, rows, width)
         pads = packs and not self.crossed and _is_padded(c, size, lanes)
         size = -(-trips(c.columns) // lanes) * lanes if pads else size
@@ -114,7 +126,7 @@ class _Sides:
             part = replace(c, columns=columns, right=right, stores=stores)
             if self.crossed is not None:
                 return (*before, _turned(part, self.crossed, self.target, labels))
-            return (*before, *_rows(part, (rows, width, lanes), labels, False))
+            return (*before, *_rows(part, tile, labels))
 
         return blocked(c.lines, labels.axis("b"), size, block)
 
@@ -152,28 +164,44 @@ def _split_rows(c: Contraction, unit: int, target: Machine, labels: Labels) -> F
     return For(labels.axis("p"), c.rows.lo, c.rows.hi, (), part, "free", "serial")
 
 
-def _rows(c: Contraction, tile: tuple[int, int, int], labels: Labels, fenced: bool) -> Block:
-    """Register tiles of `tile` down the rows: accumulators for them, the reduction innermost.
+@dataclass(frozen=True)
+class _Tile:
+    """A register tile: so many rows by so many columns, in vectors of so many lanes.
 
-    A tile is so many rows by so many columns, in vectors of so many lanes.
+    It adds up all terms at once, or each of their chunks. Where it is `fenced`, gcc does not unroll
+    short loops whole, to keep what it reads.
     """
-    rows, width, lanes = tile
+
+    rows: int
+    width: int
+    lanes: int
+    chunked: bool
+    fenced: bool = False
+
+
+def _rows(c: Contraction, tile: _Tile, labels: Labels) -> Block:
+    """Register tiles down the rows: accumulators for them, the reduction innermost."""
     update = replace(c.update, values=(apply(c.times, c.left, c.right),))
 
     def bound(loop: For) -> For:
         even = loop.body == (update,) and trips(loop) % UNROLLED == 0
-        short = fenced and isinstance(loop.body[0], Update) and trips(loop) <= PEELED
+        short = tile.fenced and isinstance(loop.body[0], Update) and trips(loop) <= PEELED
         return replace(loop, bind="fenced" if short else "unroll" if even else "serial")
 
     # over a packed panel the loops often are one even loop
-    inner = map_each((nested_and_joined(c.reduce, (update,), labels),), For, bound)
-    one = not has_symbol(constant(c.unit)) and trips(c.columns) <= width
+    terms = map_each((nested_and_joined(c.reduce, (update,), labels),), For, bound)[0]
+    assert isinstance(terms, For)
+    one = not has_symbol(constant(c.unit)) and trips(c.columns) <= tile.width
 
-    def in_registers(rows: For, columns: For) -> Block:
-        body = (vectors(columns, columns.lo, columns.hi, lanes, labels, (*inner, *c.stores)),)
-        return (replace(rows, body=body, bind="register"),)
+    def in_registers(rows: For, columns: For, body: Block = (terms, *c.stores)) -> Block:
+        strip = vectors(columns, columns.lo, columns.hi, tile.lanes, labels, body)
+        return (replace(rows, body=(strip,), bind="register"),)
 
-    steps = [(0, rows)] if one else [(0, rows), (1, width)]
+    if tile.chunked:
+        size, shape = chunk(c, terms, tile.width), (tile.rows, tile.width)
+        nest = in_chunks(c, terms, size, shape, labels, in_registers)
+        return nested(c.repeat, nest, bind="serial")
+    steps = [(0, tile.rows)] if one else [(0, tile.rows), (1, tile.width)]
     nest = tiled((c.rows, c.columns), steps, labels, in_registers)
     return nested(c.repeat, nest, bind="serial")
 
@@ -189,7 +217,7 @@ def _turned(c: Contraction, read: Read, target: Machine, labels: Labels) -> For:
     def tiles(start: Node, stop: Node) -> Block:
         columns = replace(c.rows, lo=start, hi=stop)
         turn = replace(c.turned, columns=columns, right=read(start), repeat=c.repeat)
-        tile = tile_rows(turn, target), width, lanes
-        return _rows(turn, tile, labels, width > lanes)
+        rows, chunked = tile_rows(turn, target), is_chunked(turn, target)
+        return _rows(turn, _Tile(rows, width, lanes, chunked, fenced=width > lanes), labels)
 
     return blocked(c.rows, labels.axis("b"), width, tiles)
