@@ -10,7 +10,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from math import ceil, sqrt
+from math import ceil
 from pathlib import Path
 from xml.etree import ElementTree
 from zlib import crc32
@@ -27,8 +27,8 @@ def split(
 ) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """The cases that are in the part, and all others, each in order.
 
-    A test of more than a second keeps cases that take the square root of its seconds, and two at
-    the least. Their names choose them: a new case leaves the others as they are.
+    A test of s seconds, more than one, keeps cases that take s**0.3 of them, and one at the least.
+    Their names choose them: a new case leaves the others as they are.
     """
     tests: defaultdict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -36,7 +36,7 @@ def split(
     kept: set[pytest.Item] = set()
     for (file, test), cases in tests.items():
         took = max(1.0, seconds.get(file, {}).get(test, 0.0))
-        count = max(2, ceil(len(cases) / sqrt(took)))
+        count = ceil(len(cases) / took**0.7)
         kept |= {*sorted(cases, key=lambda item: crc32(item.name.encode()))[:count]}
     return [i for i in items if i in kept], [i for i in items if i not in kept]
 

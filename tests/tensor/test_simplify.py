@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from weft.tensor.ops import Input, Map, Reduce, Scalar, Scan, View
 from weft.tensor.rules import RULES, TENSORS, simplify
 from weft.tensor.verify import verify
 
+PARTS = 8  # of the samples
 X, Y = tensor("x", f32, 16, 64), tensor("y", f32, 16, 64)
 
 
@@ -38,8 +40,9 @@ def ops(g: Graph) -> Counter[str]:
     return Counter(n.op.function.name if isinstance(n.op, Map) else n.op.name for n in g.nodes())
 
 
-def test_every_sample_keeps_its_values_and_is_a_fixpoint() -> None:
-    for seed, outputs in enumerate(samples()):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_sample_keeps_its_values_and_is_a_fixpoint(part: int) -> None:
+    for seed, outputs in [*enumerate(samples())][part::PARTS]:
         before = graph(*map(Tensor, outputs))
         after = simplify(before)
         verify(after)
@@ -49,9 +52,10 @@ def test_every_sample_keeps_its_values_and_is_a_fixpoint() -> None:
         assert not trace, f"{outputs} is simplified again by {trace}"
 
 
-def test_exact_rules_alone_keep_every_bit() -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_exact_rules_alone_keep_every_bit(part: int) -> None:
     exact = RuleSet(TENSORS, [rule for rule in RULES.rules if not rounds(rule)])
-    for seed, outputs in enumerate(samples()):
+    for seed, outputs in [*enumerate(samples())][part::PARTS]:
         before = graph(*map(Tensor, outputs))
         after = exact.rewrite(before)
         monoids = {n.op.monoid for n in before.nodes() if isinstance(n.op, Reduce | Scan)}
