@@ -36,14 +36,14 @@ transforms""".split()
 BY_HAND = ("values", "loop_values", "slab_values", "script", "legal")
 
 COMPILER_LINES = (
-    25_320  # 17,200 before training: 100 rows, segments, warm starts; 300 of collectives
+    25_720  # 17,200 before training: 100 rows, segments, warm starts; 300 of collectives
 )
-SEARCH_LINES = 2_630  # 1,200 until it had a benchmark, deltas, splits, functions, enlarge, memory
+SEARCH_LINES = 2_640  # 1,200 until it had a benchmark, deltas, splits, functions, enlarge, memory
 GRADIENT_LINES = 1_040  # 1,000 without values of a scatter that are the last, or left out
 TRAIN_LINES = 650
 ROADS_LINES = {"onnx": 3_500, "jax": 1_500, "export": 3_260}  # of folders that nothing imports
 EXPLAIN_LINES = 700  # of weft/explain, which decides nothing: it counts, tells and shows
-ALL_LINES = 35_740
+ALL_LINES = 36_150
 FILE_LINES = 400
 FUNCTION_LINES = 50
 

@@ -38,6 +38,7 @@ from weft.tensor import verify as tensor_verify
 from weft.tensor.alike import Prices
 from weft.tensor.fuse import partition
 from weft.tensor.groups import Group
+from weft.tensor.inner_sums import nest_sums
 from weft.tensor.layouts import without_layouts
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.recurrences import split_recurrences
@@ -214,7 +215,9 @@ def steps_on_tensors(
         ("005_trim_scatters", trim_scatters),
         ("006_join_slices", join_slices),
     )
-    return (*steps, ("007_pair_bf16", pair_bf16)) if target.pairs else steps
+    if repeats:
+        steps = (*steps, ("007_nest_sums", nest_sums))
+    return (*steps, ("008_pair_bf16", pair_bf16)) if target.pairs else steps
 
 
 def plain_on_gpu(graph: Graph) -> Graph:

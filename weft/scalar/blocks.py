@@ -15,6 +15,7 @@ from weft.scalar.index import simplify
 from weft.scalar.intervals import Ranges
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, walk
 from weft.scalar.ops import apply, constant
+from weft.scalar.sizes import hint
 
 Index = tuple[Node, ...]
 S = TypeVar("S", bound=Stmt)
@@ -86,6 +87,21 @@ def stored_in(block: Block) -> set[Buffer]:
 def combining(block: Block) -> list[Store]:
     """The stores that combine values with what is there."""
     return [s for s in walk(block) if isinstance(s, Store) and s.combines]
+
+
+def unpacks(read: Iterable[Buffer], made: int) -> bool:
+    """Whether so many bytes are made of fewer, which are codes of a byte or less for the most part.
+
+    They are not kept, even where constants alone decide them: what is quantised is to stay small.
+    """
+    each = {b: hint(b.bytes) for b in read}
+    codes = bool(each) and max(each, key=each.__getitem__).type.dtype.bytes == 1
+    return codes and made > sum(each.values())
+
+
+def keeps(kernel: Kernel) -> bool:
+    """Whether what it makes of constants is kept from call to call."""
+    return not unpacks(kernel.inputs, sum(hint(b.bytes) for b in kernel.outputs))
 
 
 def with_body(kernel: Kernel, body: Block, *more: Buffer) -> Kernel:
