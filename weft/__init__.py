@@ -19,7 +19,7 @@ from weft.core.errors import (
 )
 from weft.driver import compile, ir, report
 from weft.jax.convert import from_jax
-from weft.lowbit import quantize
+from weft.lowbit import load_gguf, quantize
 from weft.onnx import from_onnx
 from weft.runtime.blocks import empty_cache
 from weft.runtime.report import Report
@@ -46,6 +46,7 @@ __all__ = [
     "from_onnx",
     "grad",
     "ir",
+    "load_gguf",
     "quantize",
     "report",
     "value_and_grad",

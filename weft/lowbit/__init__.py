@@ -1,9 +1,11 @@
 """Weights of few bits: rounding a module's own, training for it, and files of others.
 
 weft.quantize(model, "int4")            # its Linears become layers over int4 codes and scales
+weft.load_gguf("model.gguf")            # a llama whose Linears hold the file's blocks
 """
 
+from weft.lowbit.llama import load_gguf
 from weft.lowbit.quantize import Report, quantize
 from weft.lowbit.storage import LowBitError
 
-__all__ = ["LowBitError", "Report", "quantize"]
+__all__ = ["LowBitError", "Report", "load_gguf", "quantize"]

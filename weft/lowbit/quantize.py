@@ -48,7 +48,7 @@ class Report:
 def quantize(
     module: nn.Module,
     kind: Kind,
-    group: int | None | Literal["default"] = "default",
+    group: int | Literal["default"] | None = "default",
     activations: Literal["int8"] | None = None,
     skip: Sequence[str] = SKIP,
     asymmetric: bool = False,

@@ -34,6 +34,7 @@ class Storage(nn.Module):
     def __init__(self, columns: int, **parts: Tensor | None) -> None:
         super().__init__()
         self.columns = columns
+        self.names = [name for name, part in parts.items() if part is not None]
         for name, part in parts.items():
             self.register_buffer(name, part)
 
@@ -43,7 +44,7 @@ class Storage(nn.Module):
         return len(self.parts()[0]), self.columns
 
     def parts(self) -> list[Tensor]:
-        return [*self.buffers(recurse=False)]
+        return [self.get_buffer(name) for name in self.names]
 
     def decode(self, dtype: torch.dtype, *parts: Tensor) -> Tensor:
         """[..., K] of the parts, each with its first axis replaced by the leading axes."""
@@ -58,6 +59,11 @@ class Storage(nn.Module):
         flat = [F.embedding(index, part.reshape(len(part), -1)) for part in self.parts()]
         pairs = zip(flat, self.parts(), strict=True)
         return self.decode(dtype, *[f.reshape(*index.shape, *p.shape[1:]) for f, p in pairs])
+
+    def take_rows(self, index: Tensor) -> None:
+        """Puts rows of the weight in another order: row i is then row index[i] of before."""
+        for name in self.names:
+            setattr(self, name, self.get_buffer(name)[index])
 
     def linear(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x [..., K] -> [..., N] in x's dtype."""
@@ -216,18 +222,14 @@ class Int4(Rounded):
         zero = None if zero is None else zero.squeeze(-1).to(torch.uint8)
         return cls(columns, codes=low | high << 4, scale=scale, zero=zero)
 
-    def halves(self, codes: Tensor) -> Tensor:
-        """u8[..., groups, group]: the codes in order."""
-        return torch.cat((codes & 15, codes >> 4), -1)
-
     def decode(self, dtype: torch.dtype, *parts: Tensor) -> Tensor:
         codes, scale, *zero = parts
-        q = self.halves(codes).to(dtype) - (zero[0][..., None].to(dtype) if zero else 8)
+        q = halves(codes).to(dtype) - (zero[0][..., None].to(dtype) if zero else 8)
         return cut((q * scale[..., None].to(dtype)).flatten(-2), self.columns)
 
     def linear_int8(self, x: Tensor) -> Tensor:
         zero = 8 if self.zero is None else self.zero[..., None].to(torch.int32)
-        return grouped_sums(x, self.halves(self.codes).to(torch.int32) - zero, self.scale)
+        return grouped_sums(x, halves(self.codes).to(torch.int32) - zero, self.scale)
 
 
 class Fp8(Rounded):
@@ -260,6 +262,11 @@ class Fp8(Rounded):
         if scale.dim() < codes.dim():
             return values * scale[..., None].to(dtype)
         return cut(scaled_groups(values, scale), self.columns)
+
+
+def halves(codes: Tensor) -> Tensor:
+    """u8[..., n] -> [..., 2 n]: the low halves of all bytes, then the high ones."""
+    return torch.cat((codes & 15, codes >> 4), -1)
 
 
 def signed_scale(w: Tensor) -> Tensor:
