@@ -4,8 +4,9 @@ weft.quantize(model, "int4")            # its Linears become layers over int4 co
 weft.load_gguf("model.gguf")            # a llama whose Linears hold the file's blocks
 """
 
+from weft.lowbit.checkpoints import load_packed
 from weft.lowbit.llama import load_gguf
 from weft.lowbit.quantize import Report, quantize
 from weft.lowbit.storage import LowBitError
 
-__all__ = ["LowBitError", "Report", "load_gguf", "quantize"]
+__all__ = ["LowBitError", "Report", "load_gguf", "load_packed", "quantize"]

@@ -104,7 +104,8 @@ class Table(Storage):
         super().__init__(columns, codes=codes, scale=scale)
         powers = torch.tensor([2.0 ** (e - 127) for e in range(255)] + [torch.nan])
         self.register_buffer("table", table.float(), persistent=False)
-        self.register_buffer("powers", powers if scale.dtype == torch.uint8 else None)
+        powers = powers if scale.dtype == torch.uint8 else None
+        self.register_buffer("powers", powers, persistent=False)
 
     def decode(self, dtype: torch.dtype, *parts: Tensor) -> Tensor:
         codes, scale = parts

@@ -29,7 +29,7 @@ class Storage(nn.Module):
     Buffers keep their dtype in `module.to(dtype)`: scales are part of the format.
     """
 
-    integers: ClassVar[bool] = False  # whether `linear_int8` sums in integers
+    integers: bool = False  # whether `linear_int8` sums in integers
 
     def __init__(self, columns: int, **parts: Tensor | None) -> None:
         super().__init__()
@@ -79,6 +79,30 @@ class Storage(nn.Module):
             return y if y.dtype == x.dtype or isinstance(x, nn.Parameter) else x.to(y.device)
 
         return super()._apply(moved, recurse)
+
+
+class Reordered(Storage):
+    """A storage in another order: column i of `inner` is column order[i] of the weight."""
+
+    order: Tensor
+
+    def __init__(self, inner: Storage, order: Tensor) -> None:
+        super().__init__(inner.columns, order=order, back=order.argsort())
+        self.inner = inner
+        self.integers = inner.integers
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.inner.size
+
+    def weight(self, dtype: torch.dtype) -> Tensor:
+        return self.inner.weight(dtype)[:, self.get_buffer("back")]
+
+    def linear(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        return self.inner.linear(x[..., self.order], bias)
+
+    def linear_int8(self, x: Tensor) -> Tensor:
+        return self.inner.linear_int8(x[..., self.order])
 
 
 class Rounded(Storage):
