@@ -7,6 +7,7 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize
+from torch import nn
 
 import weft
 from tests.lowbit.files import random_blocks
@@ -37,8 +38,8 @@ def test_plain_tensors(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", QUANTISED, ids=lambda n: BLOCKS[n].name)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_compiled_as_in_eager(number: int, dtype: torch.dtype) -> None:
+def test_compiled_as_in_eager(number: int) -> None:
+    dtype = torch.bfloat16 if number % 4 == 0 else torch.float32
     raw = random_blocks(Kind(number), 6, 2)
     if Kind(number) == Kind.MXFP4:
         raw[..., 0] = 120 + raw[..., 0] % 10
@@ -48,8 +49,7 @@ def test_compiled_as_in_eager(number: int, dtype: torch.dtype) -> None:
     with torch.no_grad():
         x = table(index)
         assert torch.equal(x, storage.weight(dtype)[index])
-        compiled_x = weft.compile(table, fallback="error")(index)
-        assert torch.equal(compiled_x, x)
         y = linear(x).double()
-        compiled = weft.compile(linear, fallback="error")(x).double()
+        both = nn.Sequential(table, linear)
+        compiled = weft.compile(both, fallback="error")(index).double()
     assert (compiled - y).norm() <= (1e-6 if dtype == torch.float32 else 1.6e-2) * y.norm()

@@ -5,8 +5,19 @@ weft.load_gguf("model.gguf")            # a llama whose Linears hold the file's 
 """
 
 from weft.lowbit.checkpoints import load_packed
+from weft.lowbit.integers import export_weights
 from weft.lowbit.llama import load_gguf
 from weft.lowbit.quantize import Report, quantize
 from weft.lowbit.storage import LowBitError
+from weft.lowbit.training import convert, prepare
 
-__all__ = ["LowBitError", "Report", "load_gguf", "load_packed", "quantize"]
+__all__ = [
+    "LowBitError",
+    "Report",
+    "convert",
+    "export_weights",
+    "load_gguf",
+    "load_packed",
+    "prepare",
+    "quantize",
+]

@@ -19,7 +19,7 @@ from weft.core.errors import choice
 from weft.lowbit.blocks import Table, mxfp4
 from weft.lowbit.gguf import check_scales
 from weft.lowbit.modules import LowBitLinear
-from weft.lowbit.storage import Int4, Int8, LowBitError, Reordered, Storage, grouped
+from weft.lowbit.storage import Int4, Int8, LowBitError, Reordered, Storage, grouped, halved
 
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # the column that each half of a word is of, of 8
 NF4 = (
@@ -64,12 +64,6 @@ def words(packed: Tensor, width: int) -> Tensor:
     """i32[...] -> [..., 32 / width]: the numbers of `width` bits, the lowest first."""
     shifts = torch.arange(0, 32, width, device=packed.device)
     return packed[..., None] >> shifts & (1 << width) - 1
-
-
-def halved(q: Tensor) -> Tensor:
-    """Codes [..., group] -> u8[..., group / 2] in the order of Int4."""
-    low, high = q.to(torch.uint8).chunk(2, -1)
-    return low | high << 4
 
 
 def int4(parts: Parts, q: Tensor, zero: Tensor, scale: Tensor, group: int) -> Storage:

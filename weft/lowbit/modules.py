@@ -23,7 +23,7 @@ class LowBit(nn.Module):
     def __init__(self, storage: Storage, dtype: torch.dtype) -> None:
         super().__init__()
         self.storage = storage
-        like = torch.empty(0, dtype=dtype, device=storage.parts()[0].device)
+        like = torch.empty(0, dtype=dtype, device=next(iter(storage.state_dict().values())).device)
         self.register_buffer("like", like, persistent=False)
 
     @property

@@ -66,18 +66,25 @@ def quantize(
     Rounding is to nearest; a scale is the least that no code of its group overflows. LowBitError
     if a weight is not finite, or options do not go together; the module is then as it was.
     """
-    choice("kind of weight", kind, KINDS)
-    choice("kind of activations", activations or "floats", ("floats", "int8"))
-    columns = (32 if kind == "int4" else None) if group == "default" else group
-    check_options(kind, columns, activations, asymmetric)
+    columns = check_options(kind, group, activations, asymmetric)
+    found = KINDS[kind]
 
-    def make(weight: Tensor) -> Storage:
-        return KINDS[kind].of(weight.detach(), columns, asymmetric)
+    def make(weight: nn.Parameter) -> Storage:
+        exact = weight.detach()
+        return Int4.asymmetric(exact, columns) if asymmetric else found.of(exact, columns)
 
     return replace(module, make, activations, skip)
 
 
-def check_options(kind: str, group: int | None, activations: str | None, asymmetric: bool) -> None:
+def check_options(
+    kind: str, group: int | str | None, activations: str | None, asymmetric: bool
+) -> int | None:
+    """The elements of a group, None for a row; LowBitError if options do not go together."""
+    choice("kind of weight", kind, KINDS)
+    choice("kind of activations", activations or "floats", ("floats", "int8"))
+    if isinstance(group, str):
+        choice("group", group, ("default",))
+        group = 32 if kind == "int4" else None
     if group is not None and (group < 1 or (kind == "int4" and group % 2)):
         even = "an even number" if kind == "int4" else "a number"
         raise LowBitError(
@@ -87,11 +94,12 @@ def check_options(kind: str, group: int | None, activations: str | None, asymmet
         raise LowBitError(f'activations="int8" goes with int8 and int4 weights, not with {kind}')
     if asymmetric and kind != "int4":
         raise LowBitError(f"asymmetric goes with int4 weights, not with {kind}")
+    return group
 
 
 def replace(
     module: nn.Module,
-    make: Callable[[Tensor], Storage],
+    make: Callable[[nn.Parameter], Storage],
     activations: str | None,
     skip: Sequence[str],
 ) -> nn.Module:

@@ -106,22 +106,40 @@ class Reordered(Storage):
 
 
 class Rounded(Storage):
-    """A storage that `of` makes of a float weight, by rounding in groups of K or by rows of it."""
+    """A storage made of a float weight, by rounding it in groups along K."""
 
-    top: ClassVar[float]  # the largest magnitude of a code, to which the largest of a group goes
+    top: ClassVar[float]  # the magnitude of the code that the largest of a group gets
+    bounds: ClassVar[tuple[int, int]]  # of integer codes
 
     @classmethod
-    def of(
-        cls,
-        weight: Tensor,
-        group: int | None,
-        asymmetric: bool = False,
-        scale: Tensor | None = None,
-    ) -> Rounded:
+    def scales(cls, w: Tensor) -> Tensor:
+        """f32[N, groups, group] -> [N, groups]: the least scales that no code overflows."""
+        return narrowed(w.abs().amax(-1) / cls.top)
+
+    @classmethod
+    def width(cls, columns: int) -> int:
+        """The elements of a group that is a whole row."""
+        return columns
+
+    @classmethod
+    def of(cls, weight: Tensor, group: int | None, scale: Tensor | None = None) -> Rounded:
         """Rounds a float weight [N, K] to nearest; K is padded with zeros to whole groups.
 
-        `scale` [N, groups] is used if it is given; else the smallest that no code overflows.
+        The scale, f32[N, groups], is that of `scales` if it is None.
         """
+        w = grouped(weight.float(), group or cls.width(weight.shape[-1]))
+        scale = narrowed(scale) if scale is not None else cls.scales(w)
+        return cls.made(weight.shape[-1], divided(w, scale), scale, group)
+
+    @classmethod
+    def made(cls, columns: int, q: Tensor, scale: Tensor, group: int | None) -> Rounded:
+        """The storage of a weight that was divided by its scale, [N, groups, group]."""
+        codes = cls.coded(q).flatten(-2)
+        return cls(columns, codes=codes, scale=scale.squeeze(-1) if group is None else scale)
+
+    @classmethod
+    def coded(cls, q: Tensor) -> Tensor:
+        """Codes of the elements of a weight that was divided by its scale."""
         raise NotImplementedError
 
 
@@ -130,11 +148,15 @@ def grouped(weight: Tensor, group: int) -> Tensor:
     return F.pad(weight, (0, -weight.shape[-1] % group)).unflatten(-1, (-1, group))
 
 
-def narrowed(scale: Tensor) -> Tensor:
-    """Scales in float16 where all are 0 or normal in it; else in float32."""
+def fits(scale: Tensor) -> Tensor:
+    """Where scales are 0 or normal in float16."""
     size = scale.abs()
-    fits = (size == 0) | ((size >= F16.smallest_normal) & (size <= F16.max))
-    return scale.to(torch.float16 if bool(fits.all()) else torch.float32)
+    return (size == 0) | ((size >= F16.smallest_normal) & (size <= F16.max))
+
+
+def narrowed(scale: Tensor) -> Tensor:
+    """Scales in float16 if all fit it; else in float32."""
+    return scale.to(torch.float16 if bool(fits(scale).all()) else torch.float32)
 
 
 def divided(x: Tensor, scale: Tensor) -> Tensor:
@@ -169,41 +191,28 @@ class Int8(Rounded):
 
     integers = True
     top = 127
+    bounds = (-127, 127)
     codes: Tensor
     scale: Tensor
 
     @classmethod
-    def of(
-        cls,
-        weight: Tensor,
-        group: int | None,
-        asymmetric: bool = False,
-        scale: Tensor | None = None,
-    ) -> Int8:
-        w = grouped(weight.float(), group or weight.shape[-1])
-        scale = narrowed(w.abs().amax(-1) / cls.top if scale is None else scale)
-        codes = divided(w, scale).round().clamp(-cls.top, cls.top).to(torch.int8).flatten(-2)
-        scale = scale.squeeze(-1) if group is None else scale
-        return cls(weight.shape[-1], codes=codes, scale=scale)
-
-    @property
-    def by_rows(self) -> bool:
-        return self.scale.dim() == 1
+    def coded(cls, q: Tensor) -> Tensor:
+        return q.round().clamp(*cls.bounds).to(torch.int8)
 
     def decode(self, dtype: torch.dtype, *parts: Tensor) -> Tensor:
         codes, scale = parts
-        if self.by_rows:
+        if self.scale.dim() == 1:
             return codes.to(dtype) * scale[..., None].to(dtype)
         return cut(scaled_groups(codes.to(dtype), scale), self.columns)
 
     def linear(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        if not self.by_rows or x.dtype == torch.float16:  # sums of codes overflow f16
+        if self.scale.dim() > 1 or x.dtype == torch.float16:  # sums of codes overflow f16
             return super().linear(x, bias)
         y = F.linear(x, self.codes.to(x.dtype)) * self.scale.to(x.dtype)
         return y if bias is None else y + bias
 
     def linear_int8(self, x: Tensor) -> Tensor:
-        if not self.by_rows:
+        if self.scale.dim() > 1:
             codes = self.codes.unflatten(-1, (self.scale.shape[-1], -1))
             return grouped_sums(x, codes, self.scale)
         xq, sx = rounded(x)
@@ -220,31 +229,34 @@ class Int4(Rounded):
     """
 
     integers = True
-    top = 8
+    bounds = (-8, 7)
     codes: Tensor
     scale: Tensor
     zero: Tensor | None
 
     @classmethod
-    def of(
-        cls,
-        weight: Tensor,
-        group: int | None,
-        asymmetric: bool = False,
-        scale: Tensor | None = None,
-    ) -> Int4:
-        columns = weight.shape[-1]
-        w = grouped(weight.float(), group or columns + columns % 2)
-        zero = None
-        if asymmetric:
-            low, high = w.amin(-1).clamp(max=0), w.amax(-1).clamp(min=0)
-            scale = narrowed((high - low) / 15)
-            zero = divided(-low[..., None], scale).round().clamp(0, 15)
-        scale = narrowed(signed_scale(w) if scale is None else scale)
-        q = divided(w, scale).round() + (8 if zero is None else zero)
-        low, high = q.clamp(0, 15).to(torch.uint8).chunk(2, -1)
-        zero = None if zero is None else zero.squeeze(-1).to(torch.uint8)
-        return cls(columns, codes=low | high << 4, scale=scale, zero=zero)
+    def scales(cls, w: Tensor) -> Tensor:
+        """What takes the element of the largest magnitude of each group to -8, as in Q4_0."""
+        return narrowed(w.gather(-1, w.abs().argmax(-1, keepdim=True)).squeeze(-1) / -8)
+
+    @classmethod
+    def width(cls, columns: int) -> int:
+        return columns + columns % 2
+
+    @classmethod
+    def made(cls, columns: int, q: Tensor, scale: Tensor, group: int | None) -> Int4:
+        return cls(columns, codes=halved(q.round().clamp(*cls.bounds) + 8), scale=scale, zero=None)
+
+    @classmethod
+    def asymmetric(cls, weight: Tensor, group: int | None) -> Int4:
+        """With a zero point for each group: codes from 0 to 15 span its values, and 0."""
+        w = grouped(weight.float(), group or cls.width(weight.shape[-1]))
+        low, high = w.amin(-1).clamp(max=0), w.amax(-1).clamp(min=0)
+        scale = narrowed((high - low) / 15)
+        zero = divided(-low[..., None], scale).round().clamp(0, 15)
+        codes = halved((divided(w, scale).round() + zero).clamp(0, 15))
+        zero = zero.squeeze(-1).to(torch.uint8)
+        return cls(weight.shape[-1], codes=codes, scale=scale, zero=zero)
 
     def decode(self, dtype: torch.dtype, *parts: Tensor) -> Tensor:
         codes, scale, *zero = parts
@@ -267,18 +279,8 @@ class Fp8(Rounded):
     scale: Tensor
 
     @classmethod
-    def of(
-        cls,
-        weight: Tensor,
-        group: int | None,
-        asymmetric: bool = False,
-        scale: Tensor | None = None,
-    ) -> Fp8:
-        w = grouped(weight.float(), group or weight.shape[-1])
-        scale = narrowed(w.abs().amax(-1) / cls.top if scale is None else scale)
-        codes = divided(w, scale).clamp(-cls.top, cls.top).to(torch.float8_e4m3fn).flatten(-2)
-        scale = scale.squeeze(-1) if group is None else scale
-        return cls(weight.shape[-1], codes=codes.view(torch.uint8), scale=scale)
+    def coded(cls, q: Tensor) -> Tensor:
+        return q.clamp(-cls.top, cls.top).to(torch.float8_e4m3fn).view(torch.uint8)
 
     def decode(self, dtype: torch.dtype, *parts: Tensor) -> Tensor:
         codes, scale = parts
@@ -293,10 +295,10 @@ def halves(codes: Tensor) -> Tensor:
     return torch.cat((codes & 15, codes >> 4), -1)
 
 
-def signed_scale(w: Tensor) -> Tensor:
-    """[..., group] -> [...]: what takes the element of the largest magnitude to -8."""
-    largest = w.gather(-1, w.abs().argmax(-1, keepdim=True))
-    return largest.squeeze(-1) / -8
+def halved(q: Tensor) -> Tensor:
+    """Codes [..., n] from 0 to 15 -> u8[..., n / 2] in the order of Int4."""
+    low, high = q.to(torch.uint8).chunk(2, -1)
+    return low | high << 4
 
 
 def scaled_groups(values: Tensor, scale: Tensor) -> Tensor:
