@@ -145,8 +145,14 @@ def test_scales_and_floats_that_are_not_finite(tmp_path: Path) -> None:
         ((b"blk.1.ffn_down.weight\2\0\0\0\x60\0", b"blk.1.ffn_down.weight\2\0\0\0\x40\0"), "shape"),
         (
             (b"blk.1.ffn_down.weight\2\0\0\0\x60\0", b"blk.1.ffn_down.weight\2\0\0\0\x50\0"),
-            "rows of",
+            r"of Q8_0 is of shape \[64, 80\]",
         ),
+        (
+            (b"blk.1.ffn_norm.weight\1\0\0\0\x40", b"blk.1.ffn_norm.weight\1\0\0\0\0"),
+            r"shape \[0\]",
+        ),
+        ((b"attention.head_count\4\0\0\0\4", b"attention.head_count\4\0\0\0\x40"), "odd number"),
+        ((b"attention.head_count\4\0\0\0\4", b"attention.head_count\4\0\0\0\3"), "odd number"),
         ((b"blk.1.ffn_down.weight\2", b"blk.1.ffn_down.weight\7"), "has 7 dimensions"),
     ],
 )

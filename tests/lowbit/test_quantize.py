@@ -153,6 +153,27 @@ def test_int8_activations_are_exact_in_integers() -> None:
     assert torch.equal(made(x), sums.float() * sx[:, None] * made.storage.scale.float())
 
 
+@pytest.mark.parametrize(("kind", "group"), [("int8", None), ("int8", 32), ("int4", 32)])
+def test_gradients_pass_through_rounded_activations(kind: Any, group: int | None) -> None:
+    made = weft.quantize(linear(6, 64), kind, group=group, activations="int8")
+    x = drawn(3, 64, seed=1).requires_grad_()
+    y = made(x)
+    y.sum().backward()
+    assert x.grad is not None
+    assert torch.allclose(x.grad, made.weight.sum(0).expand(3, 64), atol=1e-5)
+    with torch.no_grad():
+        assert torch.equal(made(x), y)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4", "fp8"])
+def test_a_state_dict_is_loaded_again(kind: Any) -> None:
+    first, second = (weft.quantize(nn.Sequential(nn.Linear(40, 5)), kind) for _ in range(2))
+    x = drawn(3, 40)
+    assert not torch.equal(first(x), second(x))
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(first(x), second(x))
+
+
 @pytest.mark.parametrize("options", [{}, {"group": 32}])
 def test_rows_of_zeros(options: dict[str, Any]) -> None:
     layer = linear(4, 64, bias=False)

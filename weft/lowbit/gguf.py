@@ -12,6 +12,7 @@ import math
 import os
 import struct
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,8 @@ class Gguf:
         self.metadata: dict[str, Any] = {}
         self.entries: dict[str, Entry] = {}
         try:
-            self.bytes = np.memmap(self.path, np.uint8, "r")
+            with open(self.path, "rb") as file:
+                self.bytes = mmap(file.fileno(), 0, access=ACCESS_READ)
         except (OSError, ValueError) as error:  # no such file; an empty one
             raise self.error(str(error)) from None
         self.at = 0
@@ -71,7 +73,7 @@ class Gguf:
         if size > len(self.bytes) - self.at:
             raise self.error(f"cut off: {size} bytes are missing at byte {self.at}")
         self.at += size
-        return self.bytes[self.at - size : self.at].tobytes()
+        return self.bytes[self.at - size : self.at]
 
     def number(self, kind: str) -> Any:
         return struct.unpack("<" + kind, self.take(struct.calcsize("<" + kind)))[0]
@@ -134,8 +136,8 @@ class Gguf:
                 f"the tensor {name} has blocks of the unknown type {kind}, not {known}"
             )
         block = BLOCKS[kind]
-        if shape[-1] % block.elements or name in self.entries:
-            what = "comes twice" if name in self.entries else f"has rows of {shape[-1]} elements"
+        if shape[-1] % block.elements or min(shape) < 1 or name in self.entries:
+            what = "comes twice" if name in self.entries else f"is of shape {[*shape]}"
             raise self.error(f"the tensor {name} of {block.name} {what}")
         self.entries[name] = Entry(shape, block, start)
 
@@ -147,7 +149,9 @@ class Gguf:
         if name not in self.entries:
             raise self.error(f"there is no tensor {name}")
         entry = self.entries[name]
-        raw = torch.from_numpy(self.bytes[entry.start : entry.start + entry.size].copy())
+        raw = torch.frombuffer(
+            bytearray(self.bytes[entry.start : entry.start + entry.size]), dtype=torch.uint8
+        )
         shape = -1, entry.shape[-1] // entry.block.elements, entry.block.size
         storage = entry.block.read(raw.reshape(shape))
         check_scales(storage, f"{self.path}: the tensor {name} of {entry.block.name}")

@@ -136,9 +136,10 @@ def config_of(file: Gguf, dtype: torch.dtype) -> Any:
     rope = {"rope_type": "default", "rope_theta": data.get("llama.rope.freq_base", 10000.0)}
     if scaling == "linear":
         rope |= {"rope_type": "linear", "factor": data.get("llama.rope.scaling.factor")}
-    width = data.get("llama.attention.key_length", sizes["hidden_size"] // heads)
-    if data.get("llama.rope.dimension_count", width) != width:
-        raise file.error("a llama that turns a part of each head's elements")
+    key = "llama.attention.key_length"
+    width = number(file, key) if key in data else sizes["hidden_size"] // heads
+    if width % 2 or data.get("llama.rope.dimension_count", width) != width:
+        raise file.error("a llama that turns a part of each head's elements, or an odd number")
     try:
         transformers: Any = import_module("transformers")
     except ImportError:

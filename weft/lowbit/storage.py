@@ -70,7 +70,18 @@ class Storage(nn.Module):
         return F.linear(x, self.weight(x.dtype), bias)
 
     def linear_int8(self, x: Tensor) -> Tensor:
-        """x f32[..., K], rounded to int8 by rows (and groups) -> f32[..., N]; sums are exact."""
+        """x f32[..., K], rounded to int8 by rows (and groups) -> f32[..., N]; sums are exact.
+
+        The gradient is that of `linear`: it passes straight through the rounding.
+        """
+        y = self.sums(x.detach())
+        if not (torch.is_grad_enabled() and x.requires_grad):
+            return y
+        exact = self.linear(x, None)
+        return y + (exact - exact.detach())
+
+    def sums(self, x: Tensor) -> Tensor:
+        """`linear_int8` without a gradient."""
         raise NotImplementedError
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -101,8 +112,8 @@ class Reordered(Storage):
     def linear(self, x: Tensor, bias: Tensor | None) -> Tensor:
         return self.inner.linear(x[..., self.order], bias)
 
-    def linear_int8(self, x: Tensor) -> Tensor:
-        return self.inner.linear_int8(x[..., self.order])
+    def sums(self, x: Tensor) -> Tensor:
+        return self.inner.sums(x[..., self.order])
 
 
 class Rounded(Storage):
@@ -211,7 +222,7 @@ class Int8(Rounded):
         y = F.linear(x, self.codes.to(x.dtype)) * self.scale.to(x.dtype)
         return y if bias is None else y + bias
 
-    def linear_int8(self, x: Tensor) -> Tensor:
+    def sums(self, x: Tensor) -> Tensor:
         if self.scale.dim() > 1:
             codes = self.codes.unflatten(-1, (self.scale.shape[-1], -1))
             return grouped_sums(x, codes, self.scale)
@@ -263,7 +274,7 @@ class Int4(Rounded):
         q = halves(codes).to(dtype) - (zero[0][..., None].to(dtype) if zero else 8)
         return cut((q * scale[..., None].to(dtype)).flatten(-2), self.columns)
 
-    def linear_int8(self, x: Tensor) -> Tensor:
+    def sums(self, x: Tensor) -> Tensor:
         zero = 8 if self.zero is None else self.zero[..., None].to(torch.int32)
         return grouped_sums(x, halves(self.codes).to(torch.int32) - zero, self.scale)
 
