@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -303,3 +304,11 @@ def test_weights_that_are_not_finite(bad: float) -> None:
     assert isinstance(model[0], nn.Linear), "nothing is replaced"
     with pytest.raises(LowBitError, match="meta device"):
         weft.quantize(nn.Linear(8, 8, device="meta"), "int8")
+
+
+def test_one_column_is_summed_exactly() -> None:
+    linear = nn.Linear(1, 3, bias=False)
+    x = torch.tensor([[2.0], [-1.0]])
+    module = weft.quantize(copy.deepcopy(linear), "int8", activations="int8")
+    with torch.no_grad():
+        torch.testing.assert_close(module(x), linear(x), rtol=0.02, atol=0.02)

@@ -20,12 +20,13 @@ from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, For, Load, Update, free_variables, walk
 from weft.scalar.ops import apply, apply_all, constant
 from weft.scalar.sizes import hint
-from weft.tile.analysis.access import chain, ranges_in, strides, trips
+from weft.tile.analysis.access import chain, factors, ranges_in, strides, trips
 from weft.tile.moves.loops import Labels, around, blocked
 from weft.tile.moves.peel import simplify_block
 
 GROUPS = 4  # at a time, each with an accumulator: they hide the latency of an addition
 ROWS = 4  # whose accumulators are registers
+MOST = 256  # products of two bytes, each less than 2**16
 SHORT = 8  # vectors of a group that are unrolled
 
 
@@ -104,14 +105,18 @@ def _is_sum(stmt: For, lanes: int) -> bool:
 
 
 def _is_linear(last: Update, inner: For) -> bool:
-    """Whether twice the sum of a group adds twice as much to the sum of all."""
+    """Whether twice the sum of a group adds twice as much to the sum of all.
+
+    A sum of integers may be cast to f32, which holds all of it where terms are products of bytes.
+    """
     acc = inner.folds[0].accs[0]
-    if last.fold.monoid is not SUM or len(last.values) != 1 or not acc.type.dtype.is_float:
+    if last.fold.monoid is not SUM or len(last.values) != 1:
         return False
     value = last.values[0]
     while value is not acc:
         holds = [a for a in value.args if acc in postorder(a)]
-        if function_of(value) != "multiply" or len(holds) != 1:
+        exact = function_of(value) == "f32" and _is_short(inner)
+        if len(holds) != 1 or not (exact or function_of(value) == "multiply"):
             return False
         (value,) = holds
     return not any(isinstance(n.op, Acc) and n is not acc for n in postorder(*last.values))
@@ -132,3 +137,11 @@ def _terms(stmt: For, lane: Node, lanes: int) -> list[Node]:
         block = substitute_block(stmt.body, {stmt.axis: apply("add", at, lane)})
         values += (t for s in simplify_block(block, {lane: (0, lanes - 1)}) for t in s.terms())
     return values
+
+
+def _is_short(stmt: For) -> bool:
+    """Whether a loop adds up few products of integers of a byte: less than 2**24 together."""
+    (update,) = stmt.body
+    parts = [f for value in update.terms() for f in factors(value)]
+    narrow = (function_of(n) == "i32" and n.args[0].type.dtype.bytes == 1 for n in parts)
+    return len(parts) == 2 and all(narrow) and trips(stmt) <= MOST
