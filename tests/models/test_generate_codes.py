@@ -77,6 +77,11 @@ def tokens(m: Any, lengths: Sequence[int], cache: str | None) -> list[list[int]]
     return out.tolist()
 
 
+def count(f: Any) -> int:
+    """Programs, with those that a graph has for parts of its sizes."""
+    return sum(len(getattr(program, "made", [program])) for program in f.programs)
+
+
 @pytest.mark.parametrize(
     ("dtype", "parts", "cache"),
     [
@@ -89,13 +94,13 @@ def test_codes_and_prompts_of_several_lengths(
     dtype: torch.dtype, parts: tuple[Build, Build], cache: str | None
 ) -> None:
     """Tokens are eager's; a prompt and a step have a program each, without a call of torch's."""
-    batches = ((9, 4, 7), (14, 3, 2), (6, 6, 5), (21, 20, 1))
+    batches = ((9, 4, 7), (14, 3, 2), (21, 20, 1))
     m = model(dtype, *parts)
     wanted = [tokens(m, lengths, cache) for lengths in batches]
     f = weft.compile(m, dynamic=True)
     for lengths, want in zip(batches, wanted, strict=True):
         assert tokens(f, lengths, cache) == want, lengths
-    assert 1 <= len(f.programs) <= 2 and not f.report.externs and not f.reasons
+    assert 1 <= count(f) <= 2 and not f.report.externs and not f.reasons
 
 
 def test_a_static_cache_takes_thirty_lengths_in_four_programs() -> None:
@@ -104,4 +109,4 @@ def test_a_static_cache_takes_thirty_lengths_in_four_programs() -> None:
     wanted = [tokens(m, (n,), "static") for n in lengths]
     f = weft.compile(m, dynamic=True)
     assert [tokens(f, (n,), "static") for n in lengths] == wanted
-    assert 1 <= len(f.programs) <= 4 and not f.report.externs and not f.reasons
+    assert 1 <= count(f) <= 4 and not f.report.externs and not f.reasons
