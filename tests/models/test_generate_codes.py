@@ -83,30 +83,23 @@ def count(f: Any) -> int:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "parts", "cache"),
+    ("dtype", "parts", "cache", "batches"),
     [
-        (torch.float32, (Int8Linear, Int4Linear), "static"),
-        (torch.bfloat16, (Int4Linear, Int8Linear), None),
+        (torch.float32, (Int8Linear, Int4Linear), "static", [(n, 1) for n in range(31, 1, -1)]),
+        (torch.bfloat16, (Int4Linear, Int8Linear), None, [(9, 4, 7), (14, 3, 2), (21, 20, 1)]),
     ],
-    ids=["static, fp32", "growing, bf16"],
+    ids=["static, fp32, thirty lengths", "growing, bf16"],
 )
 def test_codes_and_prompts_of_several_lengths(
-    dtype: torch.dtype, parts: tuple[Build, Build], cache: str | None
+    dtype: torch.dtype,
+    parts: tuple[Build, Build],
+    cache: str | None,
+    batches: Sequence[tuple[int, ...]],
 ) -> None:
-    """Tokens are eager's; a prompt and a step have a program each, without a call of torch's."""
-    batches = ((9, 4, 7), (14, 3, 2), (21, 20, 1))
+    """Tokens are eager's, by at most four programs, none of which calls torch."""
     m = model(dtype, *parts)
     wanted = [tokens(m, lengths, cache) for lengths in batches]
     f = weft.compile(m, dynamic=True)
     for lengths, want in zip(batches, wanted, strict=True):
         assert tokens(f, lengths, cache) == want, lengths
-    assert 1 <= count(f) <= 2 and not f.report.externs and not f.reasons
-
-
-def test_a_static_cache_takes_thirty_lengths_in_four_programs() -> None:
-    m = model(torch.float32, None, None)
-    lengths = [*range(30, 0, -1)]
-    wanted = [tokens(m, (n,), "static") for n in lengths]
-    f = weft.compile(m, dynamic=True)
-    assert [tokens(f, (n,), "static") for n in lengths] == wanted
     assert 1 <= count(f) <= 4 and not f.report.externs and not f.reasons
