@@ -18,14 +18,16 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass_type as is_wrapper_type
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from weft.core.errors import CaptureError
 from weft.core.node import Node, make
 from weft.frontend import schema
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
+from weft.frontend.assumptions import PLAIN
 from weft.frontend.floats import Floats
-from weft.frontend.graph import PLAIN, Geometry, Placeholder
+from weft.frontend.graph import Geometry, Placeholder
 from weft.frontend.randoms import Draws
 from weft.frontend.torch_level import NOTHING, Aten, encode_call, type_of
 from weft.tensor.ops import Input, Part
@@ -70,6 +72,8 @@ class Tracer(TorchDispatchMode):
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if any(map(is_wrapper_type, types)):
+            return NotImplemented  # its own dispatch says what the call computes
         if self.paused or func.namespace == "prim":
             return func(*args, **kwargs)
         return self.record(func, args, kwargs)
