@@ -308,12 +308,9 @@ class GraphProgram:
             apart = picked(inputs) if assumed.wrappers else None
             return self.special(assumed, captured, len(assumed.inputs), apart)
 
-    def special(
-        self, assumed: Assumptions, captured: Captured, arity: int, apart: Any = None
-    ) -> Special:
+    def special(self, assumed: Assumptions, captured: Captured, arity: int, apart: Any) -> Special:
         """A captured program, built."""
-        run = self.session.compiled(captured)
-        call = entry(captured, run, arity, self._in_eager, apart)
+        call = entry(captured, self.session.compiled(captured), arity, self._in_eager, apart)
         return Special(assumed, call, captured.numbers, bool(captured.mutations), captured)
 
     def _captured(self, inputs: Sequence[Any], trained: bool) -> Captured:

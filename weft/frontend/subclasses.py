@@ -38,6 +38,10 @@ class Context:
         return bool(same(self.value, other.value) if same else self.value == other.value)
 
 
+def _is_made_of_others(value: Any) -> bool:
+    return is_wrapper(value)
+
+
 def parts(tensor: Any) -> tuple[list[str], Any]:
     """The names of the tensors that a wrapper is made of, and its context."""
     return tensor.__tensor_flatten__()
@@ -50,7 +54,7 @@ def plain(inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[Any, str]]:
     """The plain values that one is made of, each with its name: weight_scale of weight."""
-    if not is_wrapper(value):
+    if not _is_made_of_others(value):
         yield value, name
         return
     for part in parts(value)[0]:
@@ -74,7 +78,7 @@ def picked(inputs: Sequence[Any]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
 
 
 def _ways(value: Any) -> Iterator[tuple[str, ...]]:
-    if not is_wrapper(value):
+    if not _is_made_of_others(value):
         yield ()
         return
     for part in parts(value)[0]:
@@ -88,7 +92,7 @@ def whole(inputs: Sequence[Any], fakes: Sequence[Any]) -> list[Any]:
 
 
 def _rebuilt(value: Any, rest: Iterator[Any]) -> Any:
-    if not is_wrapper(value):
+    if not _is_made_of_others(value):
         return next(rest)
     names, context = parts(value)
     inner = {name: _rebuilt(getattr(value, name), rest) for name in names}
@@ -103,7 +107,7 @@ def wrappers(inputs: Sequence[Any], sized: Callable[[Any], Any]) -> tuple[Kind, 
 
 
 def _kinds(value: Any, place: tuple[Any, ...], sized: Callable[[Any], Any]) -> Iterator[Kind]:
-    if not is_wrapper(value):
+    if not _is_made_of_others(value):
         return
     names, context = parts(value)
     wants = torch.is_grad_enabled() and value.requires_grad

@@ -34,10 +34,6 @@ from weft.tensor.ops import Input, Part
 
 aten = torch.ops.aten
 
-_IDENTITY = {aten.detach.default, aten.alias.default, aten.lift.default}
-_STEADY = {aten._log_softmax.default, aten.logsumexp.default}
-_BATCH_NORMS = {getattr(aten, name).default for name in schema.BATCH_NORMS}
-
 
 class Tracer(TorchDispatchMode):
     """The graph so far, and for every tensor the program holds, what it is in the graph."""
@@ -85,7 +81,7 @@ class Tracer(TorchDispatchMode):
             return self._number(self.ref(args[0]))
         if op is aten.size.default:
             return list(args[0].shape)
-        if op in _BATCH_NORMS:
+        if op in schema.BATCH_NORMS:
             return self._batch_norm(op, args)
         if op._schema.name.startswith("aten::_foreach_"):  # by torch: one call for each tensor
             with self:
@@ -101,7 +97,7 @@ class Tracer(TorchDispatchMode):
         if schema.reads_storage(op) and self.fake(args[0]).storage_offset():
             raise CaptureError(f"{op} of a view that does not begin where its storage does")
         if what == "composite":
-            before, self.steady = self.steady, op in _STEADY
+            before, self.steady = self.steady, op in schema.STEADY
             try:
                 with self, self.dispatcher():
                     return schema.composition(op)(*args, **kwargs)
@@ -169,7 +165,7 @@ class Tracer(TorchDispatchMode):
 
     def emit(self, op: OpOverload, *args: Any, index: int = 0, **kwargs: Any) -> Node:
         """A node on values rather than tensors; returns its result number `index`."""
-        if op in _IDENTITY:
+        if op in schema.IDENTITY:
             stops = op is aten.detach.default and self.differentiates
             return self._stopped(args[0], self.fakes[args[0]]) if stops else args[0]
         outs = self.call(op, tree_map_only(Node, self.fakes.__getitem__, args), kwargs)
@@ -293,7 +289,7 @@ class Tracer(TorchDispatchMode):
             args, kwargs = (args[0], lengths, dim), {}
         value = read(parent, self.emit)
         outs = self.call(op, self._fakes(args), kwargs)
-        if op in _IDENTITY:
+        if op in schema.IDENTITY:
             fake = tree_leaves(outs)[0]
             made: list[Node | None] = [self._stopped(value, fake) if self._stops(op) else value]
         else:
@@ -389,8 +385,7 @@ class Tracer(TorchDispatchMode):
         outs = self.record(kept if known else plain, call, {})
         for tensor, new in zip(known, outs[3:], strict=True) if training else ():
             write(self.ref(tensor), self.value(new), self.emit)
-        unused = [outs[2]] * (len(op._schema.returns) - 3)  # cudnn's workspace, for its backward
-        return (*outs[:3], *unused)
+        return (*outs[:3], *[outs[2]] * (len(op._schema.returns) - 3))  # cudnn's workspace too
 
     # Names and places
 
