@@ -71,7 +71,7 @@ def layer(weight: Tensor) -> nn.Linear:
 
 def test_state_that_changes_between_calls(entry: Entry) -> None:
     """What a wrapper is made of, holds beside it and its kind: each call sees what is there now."""
-    module = layer(Scaled(codes(4, 6), torch.rand(4, 1)))
+    module: Any = layer(Scaled(codes(4, 6), torch.rand(4, 1)))
     f, x = entry(module), torch.randn(3, 6)
 
     def change(name: str, value: Any) -> Callable[[], Any]:
@@ -117,7 +117,7 @@ def relative(ours: Tensor, exact: Tensor) -> float:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_modules_of_torchao(entry: Entry, name: str) -> None:
-    module = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 64)).eval()
+    module: Any = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 64)).eval()
     torchao.quantize_(module, CONFIGS[name](), lambda m, _: getattr(m, "in_features", 0) == 64)
     f, x = entry(module), torch.randn(5, 64)
     with torch.no_grad():
@@ -134,7 +134,9 @@ def test_modules_of_torchao(entry: Entry, name: str) -> None:
 
 
 def test_quantisation_aware_training(entry: Entry) -> None:
-    from torchao.quantization.qat import QATConfig
+    import torchao.quantization.qat as qat
+
+    QATConfig: Any = qat.QATConfig
 
     config = CONFIGS["int4, int8 activations"]()
     module = nn.Sequential(nn.Linear(32, 16))
