@@ -103,3 +103,14 @@ def test_codes_that_change_are_read_again() -> None:
         torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-4)
         module.scale = torch.nn.Buffer(scale * 3)
         torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_rows_of_any_number(bits: int) -> None:
+    """One program: few rows are in registers, by blocks and what is left of them."""
+    f = weft.compile(linear, dynamic=True)
+    for rows in (3, 2, 7, 4, 30, 9):
+        x, *stored = inputs(rows, 40, 128, 32, bits, torch.float32, False)
+        with torch.no_grad():
+            torch.testing.assert_close(f(x, *stored), linear(x, *stored), rtol=1e-4, atol=1e-3)
+    assert len(f.programs) == 1

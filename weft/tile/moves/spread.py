@@ -18,9 +18,9 @@ from weft.scalar.blocks import loops_from, loops_in, map_outermost, nodes, subst
 from weft.scalar.index import simplify
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, For, Load, Update, free_variables, walk
-from weft.scalar.ops import apply, apply_all, constant
+from weft.scalar.ops import apply, apply_all, constant, has_symbol
 from weft.scalar.sizes import hint
-from weft.tile.analysis.access import chain, factors, ranges_in, strides, trips
+from weft.tile.analysis.access import chain, factors, ranges_in, strides, tile_length, trips
 from weft.tile.moves.loops import Labels, around, blocked
 from weft.tile.moves.peel import simplify_block
 
@@ -50,7 +50,8 @@ def spread(stmt: For, lanes: int, labels: Labels) -> For | None:
     """The sums of a nest with their lanes outside; None where it is no such nest."""
     outer = loops_from(stmt, lambda f: f.role == "reduce" and not f.bind)
     *groups, last = outer[-1].body
-    if stmt.role != "reduce" or not groups or not isinstance(last, Update):
+    sized = any(has_symbol(f.hi) for f in outer)
+    if stmt.role != "reduce" or sized or not groups or not isinstance(last, Update):
         return None
     sums = [s for s in groups if isinstance(s, For) and _is_sum(s, lanes)]
     labels_in = {s.folds[0].labels for s in sums}
@@ -88,8 +89,10 @@ def rows_inside(nest: For, labels: Labels) -> For:
         return nest
     *outer, last = rows
     tile = replace(last, body=body, bind="register")
-    if trips(last) > ROWS:
-        tile = blocked(tile, labels.axis("b"), -(-trips(last) // -(-trips(last) // ROWS)))
+    sized = has_symbol(last.hi)
+    if sized or trips(last) > ROWS:
+        even = -(-trips(last) // -(-trips(last) // ROWS))
+        tile = blocked(tile, labels.axis("b"), tile_length(last, ROWS) if sized else even)
     return around((*others, *outer), tile)
 
 

@@ -100,7 +100,7 @@ class _Packing:
                 return stmt
         side, around = longest(side, around)
         read = loads(side.right)
-        if unpacks(read, hint(max(b.type.size for b in read)) * side.right.type.dtype.bytes):
+        if unpacks(read, max(hint(b.type.size) for b in read) * side.right.type.dtype.bytes):
             return stmt
         if any(span(f) is None for f in _read_along(side, around)):
             return stmt
