@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from tests.steps import step_of
+from weft.core.types import TensorType, bf16, boolean, f32, u8
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.loop.verify import verify as verify_loop
+from weft.scalar.blocks import unpacks
 from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program
 from weft.tile.lower import kernels as lower
@@ -179,3 +181,11 @@ def test_codes_stay_codes() -> None:
     program = parse_program(text)
     same = pack_constants(program, [1, 2], FAR["avx512"])
     assert print_program(same) == print_program(program)
+
+
+def test_masks_are_no_codes() -> None:
+    assert unpacks([TensorType(u8, (64,)), TensorType(f32, (4,))], 256)
+    assert not unpacks([TensorType(u8, (64,)), TensorType(f32, (4,))], 80)
+    assert not unpacks([TensorType(boolean, (64,))], 256)
+    assert not unpacks([TensorType(bf16, (64,))], 256)
+    assert not unpacks([], 256)

@@ -15,6 +15,7 @@ from math import prod
 from weft.core.node import Graph, Node, make, postorder
 from weft.core.passes import PassLog
 from weft.core.types import Symbolic
+from weft.scalar.blocks import unpacks
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import constant
 from weft.scalar.sizes import hint
@@ -179,18 +180,15 @@ def side_by_side(
 def selections(graph: Graph, once: Collection[Node], target: Machine) -> set[Node]:
     """Constants that select between others: in what reads them, each call would select anew.
 
-    Not those that are larger than what they are made of: codes stay as narrow as they are stored.
+    Not those that are made of fewer bytes of codes, which stay as narrow as they are stored.
     """
     if not once or not isinstance(target, CPU):
         return set()
     some = {n for n in once if isinstance(n.op, Map) and n.op.function.name == "where"}
-    some = {n for n in some if not is_expansion(n) and _bytes(n) <= sum(map(_bytes, _inputs(n)))}
+    some = {n for n in some if not is_expansion(n) and not _unpacks(n)}
     return {n for n, users in graph.users().items() if n in some and not some.issuperset(users)}
 
 
-def _inputs(node: Node) -> list[Node]:
-    return [n for n in postorder(node) if isinstance(n.op, Input)]
-
-
-def _bytes(node: Node) -> int:
-    return hint(node.type.size) * node.type.dtype.bytes
+def _unpacks(node: Node) -> bool:
+    read = [n.type for n in postorder(node) if isinstance(n.op, Input)]
+    return unpacks(read, hint(node.type.size) * node.type.dtype.bytes)

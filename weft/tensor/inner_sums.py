@@ -6,8 +6,9 @@ after   t = reduce{sum, axes=(3,)}(map{multiply}(view(x), view{(i1, i2, i3)}(cod
         reduce{sum, axes=(2,)}(map{multiply}(t, view{(i1, i2)}(scale)))
 
 Sums are added in another order, and a product's rounding to 16 bits inside a sum is left out, so
-that results are nearer to exact ones. Where many products read each code, w is computed once for
-all of them, and the sum stays one.
+that results are nearer to exact ones; only where the sum of a group is beyond f32 without its scale
+is it infinite, as it is for scales of whole rows. Where many products read each code, w is computed
+once for all of them, and the sum stays one.
 """
 
 from dataclasses import dataclass

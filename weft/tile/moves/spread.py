@@ -10,6 +10,7 @@ What is done to the sum of a group is linear, so a lane does it to its own part 
 are added up once, not once in each group.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from weft.core.node import Node, op_of, postorder
@@ -53,18 +54,16 @@ def spread(stmt: For, lanes: int, labels: Labels) -> For | None:
     sized = any(has_symbol(f.hi) for f in outer)
     if stmt.role != "reduce" or sized or not groups or not isinstance(last, Update):
         return None
-    sums = [s for s in groups if isinstance(s, For) and _is_sum(s, lanes)]
-    labels_in = {s.folds[0].labels for s in sums}
-    alone = stmt.folds == (last.fold,) and len(sums) == len(groups) and len(labels_in) == 1
-    if not alone or not _is_linear(last, sums[0]):
+    sums = {s.folds[0].accs[0]: s for s in groups if isinstance(s, For) and _is_sum(s, lanes)}
+    alone = stmt.folds == (last.fold,) and len(sums) == len(groups)
+    if not alone or not _is_linear(last, sums):
         return None
     lane = labels.axis("c")
-    if trips(*sums) <= SHORT * lanes:
-        values = [v for s in sums for v in _terms(s, lane, lanes)]
-        total = apply_all("add", values)
-        inner = substitute_block((last,), {sums[0].folds[0].accs[0]: total})
+    if sum(map(trips, sums.values())) <= SHORT * lanes:
+        totals = {acc: apply_all("add", _terms(s, lane, lanes)) for acc, s in sums.items()}
+        inner = substitute_block((last,), totals)
     else:
-        inner = (*(_in_vectors(s, lane, lanes, labels) for s in sums), last)
+        inner = (*(_in_vectors(s, lane, lanes, labels) for s in sums.values()), last)
     ranges = {**ranges_in((stmt, *inner)), lane: (0, lanes - 1)}
     updates = (u for u in walk(inner) if isinstance(u, Update))
     if any(step not in (0, 1) for u in updates for _, step in strides(u, lane, ranges)):
@@ -107,22 +106,26 @@ def _is_sum(stmt: For, lanes: int) -> bool:
     return adds and sums and not stmt.bind and stmt.step == 1 and (stmt.extent or 1) % lanes == 0
 
 
-def _is_linear(last: Update, inner: For) -> bool:
-    """Whether twice the sum of a group adds twice as much to the sum of all.
+def _is_linear(last: Update, sums: Mapping[Node, For]) -> bool:
+    """Whether twice the sums of a group add twice as much to the sum of all."""
+    others = (n for n in postorder(*last.values) if isinstance(n.op, Acc) and n not in sums)
+    one = last.fold.monoid is SUM and len(last.values) == 1
+    return one and not any(others) and _scales(last.values[0], sums)
 
-    A sum of integers may be cast to f32, which holds all of it where terms are products of bytes.
+
+def _scales(value: Node, sums: Mapping[Node, For]) -> bool:
+    """Whether a value is linear in the sums.
+
+    One of integers may be cast to f32, which holds all of it where terms are products of bytes.
     """
-    acc = inner.folds[0].accs[0]
-    if last.fold.monoid is not SUM or len(last.values) != 1:
-        return False
-    value = last.values[0]
-    while value is not acc:
-        holds = [a for a in value.args if acc in postorder(a)]
-        exact = function_of(value) == "f32" and _is_short(inner)
-        if len(holds) != 1 or not (exact or function_of(value) == "multiply"):
-            return False
-        (value,) = holds
-    return not any(isinstance(n.op, Acc) and n is not acc for n in postorder(*last.values))
+    if value in sums:
+        return True
+    holds = [a for a in value.args if not sums.keys().isdisjoint(postorder(a))]
+    if function_of(value) == "f32":
+        return value.args[0] in sums and _is_short(sums[value.args[0]])
+    if function_of(value) == "multiply":
+        return len(holds) == 1 and _scales(holds[0], sums)
+    return function_of(value) == "add" and all(_scales(a, sums) for a in value.args)
 
 
 def _in_vectors(stmt: For, lane: Node, lanes: int, labels: Labels) -> For:

@@ -99,8 +99,8 @@ class _Packing:
             if not self.fixed(side.right) or not turns(found, self.target):
                 return stmt
         side, around = longest(side, around)
-        read = loads(side.right)
-        if unpacks(read, max(hint(b.type.size) for b in read) * side.right.type.dtype.bytes):
+        read = [b.type for b in loads(side.right)]
+        if unpacks(read, max(hint(t.size) for t in read) * side.right.type.dtype.bytes):
             return stmt
         if any(span(f) is None for f in _read_along(side, around)):
             return stmt
