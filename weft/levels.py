@@ -41,6 +41,7 @@ from weft.tensor.groups import Group
 from weft.tensor.inner_sums import nest_sums
 from weft.tensor.layouts import without_layouts
 from weft.tensor.pairs import pair_bf16
+from weft.tensor.quads import join_bytes
 from weft.tensor.recurrences import split_recurrences
 from weft.tensor.rules import simplify
 from weft.tensor.runs import as_scatters
@@ -49,6 +50,7 @@ from weft.tensor.slices import join_slices
 from weft.tensor.sorts import Buffers
 from weft.tensor.statistics import fold_in_one_pass
 from weft.tensor.trims import trim_scatters
+from weft.tensor.words import in_memory
 from weft.text import print_program
 from weft.tile import verify as tile_verify
 from weft.tile.lower import kernels as tile_lower
@@ -217,7 +219,9 @@ def steps_on_tensors(
     )
     if on_cpu:
         steps = (*steps, ("007_nest_sums", nest_sums))
-    return (*steps, ("008_pair_bf16", pair_bf16)) if target.pairs else steps
+    if target.pairs:
+        steps = (*steps, ("008_pair_bf16", pair_bf16))
+    return (*steps, ("009_join_bytes", join_bytes)) if target.quads else steps
 
 
 def plain_on_gpu(graph: Graph) -> Graph:
@@ -230,7 +234,7 @@ def groups_of(
     """Which tensors are computed by one kernel, as was found for this graph or by the price."""
     chooser.begin(graph, searched=options.fuse == "greedy")
     target = find_target(options.target)
-    kept = kept_once(graph, known.constants, target)
+    kept = kept_once(graph, known.constants, target) | in_memory(graph)
     segments = None if isinstance(target, GPU) else partial(segments_of, target)
     return partition(graph, price, target, options.fuse, chooser, kept, prices, segments)
 

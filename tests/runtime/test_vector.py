@@ -203,6 +203,19 @@ def test_pairs_of_bf16(built):
     assert np.isclose(built("add_dot_bf16_i32", a, x, y, out=np.float32), a + dot, **near).all()
 
 
+def test_words_of_bytes(built):
+    a, u, s = (values("i32", seed) for seed in range(3))
+    bytes_ = [x.view(np.int8 if i else np.uint8).reshape(-1, 4) for i, x in enumerate((u, s))]
+    dot = (bytes_[0].astype(np.int32) * bytes_[1]).sum(-1, dtype=np.int32)
+    same(built("dot_bytes_i32", u, s, out=np.int32), dot)
+    same(built("dot_turned_i32", s, u, out=np.int32), dot)
+    same(built("add_dot_bytes_i32", a, u, s, out=np.int32), a + dot)
+    same(built("add_dot_turned_i32", a, s, u, out=np.int32), a + dot)
+    for d, four in zip(("u8", "i8"), bytes_, strict=True):
+        parts = (np.ascontiguousarray(four[:, i]) for i in range(4))
+        same(built(f"pack_bytes_{d}", *parts, out=np.int32), four.copy().view(np.int32)[:, 0])
+
+
 @pytest.fixture(scope="module")
 def guarded():
     """Two buffers, each ending where an unreadable page begins: their end addresses."""

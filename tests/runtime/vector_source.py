@@ -136,6 +136,11 @@ class Source:
         self.lanewise("pack_bf16", "f32", "bf16 bf16", "i32")
         self.lanewise("dot_bf16", "i32", "i32 i32", "f32")
         self.lanewise("add_dot_bf16", "i32", "f32 i32 i32", "f32")
+        for d in ("i8", "u8"):
+            self.lanewise("pack_bytes", d, f"{d} {d} {d} {d}", "i32")
+        for dot in ("dot_bytes", "dot_turned"):
+            self.lanewise(dot, "i32", "i32 i32", "i32")
+            self.lanewise(f"add_{dot}", "i32", "i32 i32 i32", "i32")
 
     def memory(self) -> None:
         for d in (*NUMPY, "f16"):

@@ -17,13 +17,13 @@ from weft.scalar.intervals import Interval, bounds
 from weft.scalar.nest import Acc, Block, Buffer, Load, Running, Store, free_variables, walk
 from weft.scalar.ops import (
     CASTS,
+    DOTS,
     Apply,
     Axis,
     Constant,
     Symbol,
     add,
     constant,
-    dot_bf16,
     is_index,
     value_of,
 )
@@ -41,7 +41,7 @@ def inline(term: Node) -> bool:
 
 def is_dot(term: Node) -> bool:
     """A product of words: one instruction with the sum that it is added to."""
-    return isinstance(term.op, Apply) and term.op.function is dot_bf16
+    return function_of(term) in DOTS
 
 
 def narrows(term: Node) -> bool:

@@ -1184,6 +1184,35 @@ WEFT_FN V(f32) F(add_dot_bf16, i32)(V(f32) sum, V(i32) a, V(i32) b) {
 #endif
 }
 
+
+// ---- words of four bytes, the first one lowest
+
+#define WEFT_PACK_BYTES(d)                                                                         \
+    WEFT_FN V(i32) F(pack_bytes, d)(V(d) a, V(d) b, V(d) c, V(d) e) {                              \
+        V(i32) low = (CONVERT(a, V(i32)) & 255) | (CONVERT(b, V(i32)) & 255) << 8;                 \
+        V(i32) high = (CONVERT(c, V(i32)) & 255) | (CONVERT(e, V(i32)) & 255) << 8;                \
+        return low | high << 16;                                                                   \
+    }
+WEFT_PACK_BYTES(i8)
+WEFT_PACK_BYTES(u8)
+// sum + dot(x, y): bytes of x have no sign, those of y one. The instruction does not saturate.
+WEFT_FN V(i32) F(add_dot_bytes, i32)(V(i32) sum, V(i32) x, V(i32) y) {
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__) && WEFT_LANES >= 4 && WEFT_LANES <= 16
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "vm"(y));
+#else
+    WEFT_UNROLL for (i32 i = 0; i < 32; i += 8)
+        sum += (AS(i32, AS(u32, x) >> i) & 255) * (AS(i32, AS(u32, y) << (24 - i)) >> 24);
+#endif
+    return sum;
+}
+WEFT_FN V(i32) F(dot_bytes, i32)(V(i32) x, V(i32) y) {
+    return F(add_dot_bytes, i32)(SPLAT(i32, 0), x, y);
+}
+WEFT_FN V(i32) F(dot_turned, i32)(V(i32) x, V(i32) y) { return F(dot_bytes, i32)(y, x); }
+WEFT_FN V(i32) F(add_dot_turned, i32)(V(i32) sum, V(i32) x, V(i32) y) {
+    return F(add_dot_bytes, i32)(sum, y, x);
+}
+
 #ifndef WEFT_KEEP_TEMPLATE
 #define WEFT_END_TEMPLATE
 #endif

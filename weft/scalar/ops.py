@@ -16,6 +16,7 @@ import numpy as np
 from weft.core.errors import DivisionByZero, IndexOutOfRange, VerifyError
 from weft.core.node import Node, Op, Operators, bottom_up, make, op, postorder, require
 from weft.core.types import DTYPES, DType, ScalarType, Symbolic, boolean, dtype_of_literal, i64
+from weft.scalar import words
 
 Evaluate = Callable[..., Any]
 
@@ -147,16 +148,6 @@ def _bits(x: Any) -> Any:
     return x.view(f"i{x.itemsize}")
 
 
-def _pack_bf16(low: Any, high: Any) -> Any:
-    both = np.stack(np.broadcast_arrays(low, high), -1)  # f64: complex128, else complex64
-    wide = both.astype(np.result_type(both.dtype, np.float32))
-    return wide.view(np.result_type(wide.dtype, np.complex64))[..., 0]
-
-
-def _dot_bf16(x: Any, y: Any) -> Any:
-    return x.real * y.real + x.imag * y.imag
-
-
 def _philox(seed: Any, counter: Any) -> Any:
     """Philox4x32-10 (Salmon et al. 2011), the first two words; see library/philox.py."""
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -244,8 +235,13 @@ checked_index = function("checked_index", 2, _checked_index, domain=("i64",), co
 checked_divisor = function("checked_divisor", 1, _checked_divisor, domain=INTEGER, cost=2)
 round_f16 = function("round_f16", 1, _round_to(DTYPES["f16"]), domain=("f32",))  # f32 -> f32
 round_bf16 = function("round_bf16", 1, _round_to(DTYPES["bf16"]), domain=("f32",))  # f32 -> f32
-pack_bf16 = function("pack_bf16", 2, _pack_bf16, DTYPES["bf16pair"], ("bf16",), cost=3)
-dot_bf16 = function("dot_bf16", 2, _dot_bf16, DTYPES["f32"], ("pair",))  # (a, b), (c, d): ac + bd
+pack_bf16 = function("pack_bf16", 2, words.pack_bf16, DTYPES["bf16pair"], ("bf16",), cost=3)
+dot_bf16 = function("dot_bf16", 2, words.dot_bf16, DTYPES["f32"], ("pair",))
+pack_bytes = function("pack_bytes", 4, words.pack_bytes, DTYPES["i32"], ("i8", "u8"), cost=6)
+dot_bytes = function("dot_bytes", 2, words.dot_bytes, DTYPES["i32"], ("i32",))
+dot_turned = function("dot_turned", 2, words.dot_turned, DTYPES["i32"], ("i32",))
+DOTS = {"dot_bf16": "dot_bf16", "dot_bytes": "dot_turned", "dot_turned": "dot_bytes"}  # turned
+PACKS = ("pack_bf16", "pack_bytes")
 SINGLE = [d for d in DTYPES.values() if d.kind != "pair"]
 CASTS = {d: function(str(d), 1, _cast_to(d), d) for d in SINGLE}  # f32(x), i64(x) ...
 

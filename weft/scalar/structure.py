@@ -34,7 +34,7 @@ from weft.scalar.nest import (
     Store,
     Update,
 )
-from weft.scalar.ops import SAFE, Axis, Function, apply, axis, constant, function_of
+from weft.scalar.ops import PACKS, SAFE, Axis, Function, apply, axis, constant, function_of
 
 T = TypeVar("T")
 Place = tuple[int, ...]  # coordinates of an element
@@ -178,17 +178,18 @@ def copies(body: Block) -> bool:
 
 
 def restates(body: Block) -> bool:
-    """Whether a nest packs bf16 pairs that lie in memory so already: it stores what it reads."""
+    """Whether a nest packs words that lie in memory so already: it stores what it reads."""
     store = _only_store(body)
-    if store is None or function_of(store.value) != "pack_bf16":
+    if store is None or function_of(store.value) not in PACKS:
         return False
-    low, high = store.value.args
-    if low.op != high.op or not isinstance(low.op, Load) or low.op.masked:
+    parts = store.value.args
+    if any(p.op != parts[0].op or not isinstance(p.op, Load) or p.op.masked for p in parts):
         return False
     terms, offset = linear(address(store.buffer, store.index, {}))
-    twice = {a: 2 * k for a, k in terms.items()}
-    found = [linear(address(low.op.buffer, half.args, {})) for half in (low, high)]
-    return found == [(twice, 2 * offset), (twice, 2 * offset + 1)]
+    n, source = len(parts), parts[0].op.buffer  # type: ignore[attr-defined]
+    spread = {a: n * k for a, k in terms.items()}
+    found = [linear(address(source, p.args, {})) for p in parts]
+    return found == [(spread, n * offset + i) for i in range(n)]
 
 
 # --- one of equal kernels -------------------------------------------------------------------------

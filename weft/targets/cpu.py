@@ -27,7 +27,7 @@ TILED = tuple(f"aten.{n}.default" for n in "mm addmm bmm baddbmm linear matmul c
 
 CPUS = {
     "avx512": CPU(vector_bytes=64, isa="avx512f"),
-    "avx512_bf16": CPU(vector_bytes=64, pairs=True, isa="avx512_bf16"),
+    "avx512_bf16": CPU(vector_bytes=64, pairs=True, quads=True, isa="avx512_bf16"),
     "avx2": CPU(vector_bytes=32, vector_registers=16, isa="avx2"),
     "neon": CPU(vector_bytes=16),
     "plain": CPU(vector_bytes=16, vector_registers=16),

@@ -34,6 +34,7 @@ class Machine:
     tabled: tuple[str, ...] = ()  # more of these, where stores combine no floats
     tiled: tuple[str, ...] = ()  # products that ATen computes of bf16 in tiles, for which no C is
     pairs: bool = False  # one instruction multiplies and adds pairs of bf16
+    quads: bool = False  # one instruction multiplies and adds four bytes by four
 
     def transfer_us(self, size: int) -> float:
         """Microseconds of a collective that moves so many bytes."""

@@ -14,7 +14,7 @@ from itertools import islice
 from operator import or_
 
 from weft.core.node import Graph, Node
-from weft.core.types import boolean, i32, i64
+from weft.core.types import boolean
 from weft.scalar.choices import Chooser
 from weft.scalar.ops import CASTS
 from weft.scalar.sizes import hint
@@ -250,8 +250,9 @@ def _is_contraction(node: Node, users: list[Node]) -> bool:
 
 def _is_widened(node: Node) -> bool:
     """Whether a map casts integers to wider ones: a buffer of what it casts is smaller."""
-    widens = isinstance(node.op, ops.Map) and node.op.function is CASTS[i64]
-    return widens and node.args[0].type.dtype is i32
+    dtype, casts = node.type.dtype, isinstance(node.op, ops.Map) and node.op.function
+    source = node.args[0].type.dtype if casts is CASTS.get(dtype) else dtype
+    return dtype.is_integer and source.is_integer and source.bits < dtype.bits
 
 
 def generated(nodes: Iterable[Node]) -> set[Node]:
@@ -323,11 +324,10 @@ class _Inlining:
     def _saved(self, own: Kernel, readers: Sequence[Kernel]) -> float:
         """Microseconds that inlining the kernel into all readers saves; -inf where it saves none.
 
-        A reader gets cheaper by at most `own.cost`, which bounds the saving from above. Short
-        readers are priced first, and pricing stops when the bound reaches 0.
+        A reader gets cheaper by at most `own.cost`, so that `rest` is what those cost at least that
+        are not priced yet: short ones are first, and pricing stops when nothing can be saved.
         """
         saved = own.cost + sum(k.cost for k in readers) - self.groups.overlap.hidden(own, readers)
-        # Lower bound on the merged cost of the readers that are not priced yet.
         rest = sum(kernel.cost - own.cost for kernel in readers)
         for kernel in sorted(readers, key=lambda k: k.weight):
             if saved <= rest:

@@ -22,7 +22,17 @@ from weft.scalar.index import simplify
 from weft.scalar.intervals import Interval
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
-from weft.scalar.ops import CASTS, Apply, apply, apply_all, axis, constant, is_index, value_of
+from weft.scalar.ops import (
+    CASTS,
+    DOTS,
+    Apply,
+    apply,
+    apply_all,
+    axis,
+    constant,
+    is_index,
+    value_of,
+)
 from weft.scalar.reach import axis_range, longest
 from weft.scalar.sizes import Size, size, symbols
 from weft.scalar.spread import spread
@@ -213,7 +223,7 @@ class Contraction:
     left: Node
     right: Node
     stores: tuple[Store, ...]
-    times: str = "multiply"  # of left and right; dot_bf16 where they are words of two values
+    times: str = "multiply"  # of left and right; one of DOTS where they are words of several values
     joined: tuple[For, ...] = ()  # the loops over whose product `columns` runs, if two
 
     @property
@@ -241,7 +251,8 @@ class Contraction:
         """The contraction with rows and columns exchanged, so that lanes run over the rows."""
         outer, repeat = parted((*self.outer, *self.repeat), free_variables(self.left))
         turn = replace(self, rows=self.columns, columns=self.rows, left=self.right, right=self.left)
-        return replace(turn, outer=outer, repeat=repeat, joined=())
+        times = DOTS.get(self.times, self.times)
+        return replace(turn, outer=outer, repeat=repeat, joined=(), times=times)
 
 
 def factors(term: Node) -> list[Node]:
@@ -299,8 +310,8 @@ def contraction(stmt: For) -> Contraction | None:
     if columns is None or len(reduce[0].folds) != 1 or trips(columns) < 4:
         return None
     value = update.values[0]
-    paired = function_of(value) == "dot_bf16"
-    parts = list(value.args) if paired else factors(value)
+    words = DOTS.get(function_of(value) or "")
+    parts = list(value.args) if words else factors(value)
     right = [p for p in parts if columns.axis in free_variables(p)]
     left = [p for p in parts if columns.axis not in free_variables(p)]
     of_left, of_right = free_variables(*left), free_variables(*right)
@@ -314,7 +325,7 @@ def contraction(stmt: For) -> Contraction | None:
     best = max(rows, key=lambda f: (trips(f), free.index(f)))
     around = parted((f for f in free if f is not best and f is not columns), of_right)
     sides = apply_all("multiply", left), apply_all("multiply", right)
-    times = "dot_bf16" if paired else "multiply"
+    times = "multiply" if words is None else DOTS[words] if right[0] is parts[1] else words
     return Contraction(best, columns, *around, tuple(reduce), update, *sides, tuple(stores), times)
 
 

@@ -7,27 +7,34 @@ before  for a1 in 0..64:  # reduce acc0        after  for c0 in 0..16:  # reduce
                                                                   acc0 <- add(acc0, v * s[a1])
 
 What is done to the sum of a group is linear, so a lane does it to its own part of that sum: lanes
-are added up once, not once in each group.
+are added up once, not once in each group. Of groups that are shorter than a vector, several have
+their lanes side by side.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from weft.core.node import Node, op_of, postorder
+from weft.core.node import Node, postorder
 from weft.scalar.affine import function_of
-from weft.scalar.blocks import loops_from, loops_in, map_outermost, nodes, substitute_block
+from weft.scalar.blocks import address, loops_from, map_outermost, nodes, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.monoid import SUM
-from weft.scalar.nest import Acc, For, Load, Update, free_variables, walk
-from weft.scalar.ops import apply, apply_all, constant, has_symbol
-from weft.scalar.sizes import hint
-from weft.tile.analysis.access import chain, factors, ranges_in, strides, tile_length, trips
+from weft.scalar.nest import Acc, Block, For, Load, Update, walk
+from weft.scalar.ops import apply, apply_all, constant, has_symbol, value_of
+from weft.tile.analysis.access import (
+    Ranges,
+    ranges_in,
+    stride_along,
+    trips,
+    window,
+)
 from weft.tile.moves.loops import Labels, around, blocked
 from weft.tile.moves.peel import simplify_block
+from weft.tile.moves.spread_rows import rows_inside
 
 GROUPS = 4  # at a time, each with an accumulator: they hide the latency of an addition
-ROWS = 4  # whose accumulators are registers
-MOST = 256  # products of two bytes, each less than 2**16
+DOT = 4 * 255 * 128  # the most that four products of bytes add up to
 SHORT = 8  # vectors of a group that are unrolled
 
 
@@ -37,9 +44,10 @@ def spread_nest(stmt: For, lanes: int, labels: Labels) -> For | None:
     None where it has no such sums.
     """
     found: list[bool] = []
+    ranges = ranges_in((stmt,))
 
     def one(loop: For) -> For | None:
-        made = spread(loop, lanes, labels)
+        made = spread(loop, lanes, labels, ranges)
         found.append(made is not None)
         return made
 
@@ -47,26 +55,35 @@ def spread_nest(stmt: For, lanes: int, labels: Labels) -> For | None:
     return rows_inside(nest, labels) if any(found) and isinstance(nest, For) else None
 
 
-def spread(stmt: For, lanes: int, labels: Labels) -> For | None:
-    """The sums of a nest with their lanes outside; None where it is no such nest."""
+def spread(stmt: For, lanes: int, labels: Labels, ranges: Ranges) -> For | None:
+    """The sums of a nest with their lanes outside; None where it is no such nest.
+
+    `ranges` are those of axes around it.
+    """
     outer = loops_from(stmt, lambda f: f.role == "reduce" and not f.bind)
     *groups, last = outer[-1].body
     sized = any(has_symbol(f.hi) for f in outer)
     if stmt.role != "reduce" or sized or not groups or not isinstance(last, Update):
         return None
-    sums = {s.folds[0].accs[0]: s for s in groups if isinstance(s, For) and _is_sum(s, lanes)}
+    sums = {s.folds[0].accs[0]: s for s in groups if isinstance(s, For) and _is_sum(s)}
     alone = stmt.folds == (last.fold,) and len(sums) == len(groups)
     if not alone or not _is_linear(last, sums):
         return None
-    lane = labels.axis("c")
-    if sum(map(trips, sums.values())) <= SHORT * lanes:
+    lane, short = labels.axis("c"), {trips(s) for s in sums.values()}
+    several = max(1, lanes // min(short))  # groups that lanes are in
+    even = outer[-1].lo is constant(0) and outer[-1].step == 1 and trips(outer[-1]) % several == 0
+    if several > 1 and short == {lanes // several} and lanes % several == 0 and even:
+        outer[-1], inner = _in_groups(outer[-1], sums, last, lane, several)
+    elif any(n % lanes for n in short):
+        return None
+    elif sum(map(trips, sums.values())) <= SHORT * lanes:
         totals = {acc: apply_all("add", _terms(s, lane, lanes)) for acc, s in sums.items()}
         inner = substitute_block((last,), totals)
     else:
         inner = (*(_in_vectors(s, lane, lanes, labels) for s in sums.values()), last)
-    ranges = {**ranges_in((stmt, *inner)), lane: (0, lanes - 1)}
-    updates = (u for u in walk(inner) if isinstance(u, Update))
-    if any(step not in (0, 1) for u in updates for _, step in strides(u, lane, ranges)):
+    ranges = {**ranges, **ranges_in((stmt, *inner)), lane: (0, lanes - 1)}
+    loads = nodes(tuple(u for u in walk(inner) if isinstance(u, Update)))
+    if not all(_is_near(n, n.op, lane, lanes, ranges) for n in loads if isinstance(n.op, Load)):
         return None
     whole = replace(outer[-1], body=inner)
     by = next(n for n in (GROUPS, 2, 1) if trips(whole) % n == 0)
@@ -77,33 +94,11 @@ def spread(stmt: For, lanes: int, labels: Labels) -> For | None:
     )
 
 
-def rows_inside(nest: For, labels: Labels) -> For:
-    """The nest with its few rows in registers: what all of them read comes from memory once."""
-    loops, body = chain(nest, "free")
-    lanes = {f.axis for f in loops_in(body) if f.lanes}
-    wide = [n for n in nodes(body) if isinstance(n.op, Load) and lanes & free_variables(n)]
-    read = free_variables(*(n for n in wide if _bytes(n) == max(map(_bytes, wide))))
-    rows, others = ([f for f in loops if (f.axis in read) == there] for there in (False, True))
-    if not rows or not others:
-        return nest
-    *outer, last = rows
-    tile = replace(last, body=body, bind="register")
-    sized = has_symbol(last.hi)
-    if sized or trips(last) > ROWS:
-        even = -(-trips(last) // -(-trips(last) // ROWS))
-        tile = blocked(tile, labels.axis("b"), tile_length(last, ROWS) if sized else even)
-    return around((*others, *outer), tile)
-
-
-def _bytes(load: Node) -> int:
-    return hint(op_of(load, Load).buffer.bytes)
-
-
-def _is_sum(stmt: For, lanes: int) -> bool:
-    """Whether the loop adds up terms in whole vectors."""
+def _is_sum(stmt: For) -> bool:
+    """Whether the loop adds up terms, and nothing else."""
     adds = all(isinstance(s, Update) for s in stmt.body) and len(stmt.body) == len(stmt.folds) == 1
     sums = stmt.role == "reduce" and all(f.monoid is SUM for f in stmt.folds)
-    return adds and sums and not stmt.bind and stmt.step == 1 and (stmt.extent or 1) % lanes == 0
+    return adds and sums and not stmt.bind and stmt.step == 1 and not has_symbol(stmt.hi)
 
 
 def _is_linear(last: Update, sums: Mapping[Node, For]) -> bool:
@@ -116,7 +111,7 @@ def _is_linear(last: Update, sums: Mapping[Node, For]) -> bool:
 def _scales(value: Node, sums: Mapping[Node, For]) -> bool:
     """Whether a value is linear in the sums.
 
-    One of integers may be cast to f32, which holds all of it where terms are products of bytes.
+    One of integers may be cast to f32 where that holds all of it.
     """
     if value in sums:
         return True
@@ -126,6 +121,27 @@ def _scales(value: Node, sums: Mapping[Node, For]) -> bool:
     if function_of(value) == "multiply":
         return len(holds) == 1 and _scales(holds[0], sums)
     return function_of(value) == "add" and all(_scales(a, sums) for a in value.args)
+
+
+def _is_near(node: Node, load: Load, lane: Node, lanes: int, ranges: Ranges) -> bool:
+    """Whether lanes read one place, or places of one vector."""
+    where = address(load.buffer, node.args[: load.buffer.type.rank], ranges)
+    step = stride_along(where, lane)
+    return step in (0, 1) or window(where, lane, lanes, ranges, load.buffer.type) is not None
+
+
+def _in_groups(
+    stmt: For, sums: Mapping[Node, For], last: Update, lane: Node, several: int
+) -> tuple[For, Block]:
+    """The loop over groups, several at a time, and what one lane does, which is in one of them."""
+    each = trips(next(iter(sums.values())))
+    place = apply("floormod", lane, constant(each))
+    at = {s.axis: apply("add", s.lo, place) for s in sums.values()}
+    totals = {acc: s.body[0].terms()[0] for acc, s in sums.items()}
+    first = apply("multiply", stmt.axis, constant(several))
+    group = apply("add", first, apply("floordiv", lane, constant(each)))
+    block = substitute_block(substitute_block((last,), totals), {**at, stmt.axis: group})
+    return replace(stmt, hi=constant(trips(stmt) // several)), block
 
 
 def _in_vectors(stmt: For, lane: Node, lanes: int, labels: Labels) -> For:
@@ -146,8 +162,21 @@ def _terms(stmt: For, lane: Node, lanes: int) -> list[Node]:
 
 
 def _is_short(stmt: For) -> bool:
-    """Whether a loop adds up few products of integers of a byte: less than 2**24 together."""
-    (update,) = stmt.body
-    parts = [f for value in update.terms() for f in factors(value)]
-    narrow = (function_of(n) == "i32" and n.args[0].type.dtype.bytes == 1 for n in parts)
-    return len(parts) == 2 and all(narrow) and trips(stmt) <= MOST
+    """Whether the sum of a loop's integers is less than 2**24, so that f32 has it."""
+    return trips(stmt) * sum(map(_most, stmt.body[0].terms())) < 1 << 24
+
+
+def _most(value: Node) -> float:
+    """The largest magnitude of an integer that is computed of narrower ones."""
+    match function_of(value):
+        case "i32" if (dtype := value.args[0].type.dtype).is_integer:
+            return 1 << dtype.bits - (dtype.kind == "int")
+        case "dot_bytes" | "dot_turned":
+            return DOT
+        case "add" | "subtract":
+            return sum(map(_most, value.args))
+        case "multiply":
+            return math.prod(map(_most, value.args))
+        case _:
+            known = value_of(value)
+            return math.inf if known is None else abs(known)
