@@ -48,14 +48,15 @@ def samples(d: DType) -> np.ndarray:
 
 def arguments(function: Function, d: DType) -> list[np.ndarray]:
     """All combinations of samples, to a multiple of the lanes; degrees of polynomials are small."""
-    values = [samples(boolean if function.name == "where" and i == 0 else d) for i in range(3)]
-    if function.arity == 3 and d.is_float:
+    dtypes = [boolean if function.name == "where" and i == 0 else d for i in range(function.arity)]
+    values = [samples(dtype) for dtype in dtypes]
+    if function.arity > 3 or (function.arity == 3 and d.is_float):
         values = [v[::3] if len(v) > 2 else v for v in values]
     if "polynomial" in function.name:
         values[1] = values[1][~(abs(values[1]) > 100)]
-    grid = np.array(list(product(*(range(len(v)) for v in values[: function.arity])))).T
+    grid = np.array(list(product(*(range(len(v)) for v in values)))).T
     padded = grid[:, np.arange(-(-grid.shape[1] // 64) * 64) % grid.shape[1]]
-    return [v[i] for v, i in zip(values, padded, strict=False)]
+    return [v[i] for v, i in zip(values, padded, strict=True)]
 
 
 def symbol(function: Function, d: DType) -> str:
@@ -132,7 +133,7 @@ def reference(function: Function, d: DType, args: list[np.ndarray]) -> np.ndarra
 @pytest.mark.parametrize("d", WORDS, ids=str)
 def test_any_number_of_lanes(libraries: dict[int, ctypes.CDLL], d: DType) -> None:
     """Gradients compare values that they compute again, in loops of other widths."""
-    random = np.random.default_rng(0).normal(size=(3, 512)) * 3
+    random = np.random.default_rng(0).normal(size=(4, 512)) * 3
     for function in functions_of(d):
         args = arguments(function, d)
         args = [np.concatenate([a, r.astype(a.dtype)]) for a, r in zip(args, random, strict=False)]
