@@ -96,36 +96,19 @@ def run_command(
     text: given.Text = None,
     bench: Annotated[bool, typer.Option("--bench", help="time it beside other backends")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="time per kernel")] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="every kernel by itself; names the first that differs")
-    ] = False,
-    simulate: Annotated[
-        bool, typer.Option("--simulate", help="run GPU kernels on the CPU, checked")
-    ] = False,
-    backends: Annotated[
-        str, typer.Option("--backends", help="what --bench compares")
-    ] = "eager,inductor,weft",
-    generate: Annotated[
-        str | None,
-        typer.Option("--generate", metavar="TEXT", help="tokens that a model folder continues"),
-    ] = None,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="new ones for --generate")] = 64,
-    prompt_tokens: Annotated[
-        int, typer.Option("--prompt-tokens", min=0, help="generate after so many, by chance")
-    ] = 0,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="prompts, each a token shorter")] = 1,
-    quantize: Annotated[
-        str | None, typer.Option("--quantize", help="int8, int4 or fp8, for --generate")
-    ] = None,
-    activations: Annotated[
-        str | None, typer.Option("--activations", help="int8, for --quantize")
-    ] = None,
-    temperature: Annotated[float, typer.Option("--temperature", help="0: the likeliest")] = 0.0,
-    top_k: Annotated[int, typer.Option("--top-k", help="0: of all tokens")] = 0,
-    top_p: Annotated[float, typer.Option("--top-p")] = 1.0,
-    json_path: Annotated[
-        str | None, typer.Option("--json", metavar="PATH", help="results as JSON; - is stdout")
-    ] = None,
+    check: given.Check = False,
+    simulate: given.Simulate = False,
+    backends: given.Backends = "eager,inductor,weft",
+    generate: given.Generate = None,
+    tokens: given.Tokens = 64,
+    prompt_tokens: given.PromptTokens = 0,
+    batch: given.Batch = 1,
+    quantize: given.Quantize = None,
+    activations: given.Activations = None,
+    temperature: given.Temperature = 0.0,
+    top_k: given.TopK = 0,
+    top_p: given.TopP = 1.0,
+    json_path: given.JsonPath = None,
     target: given.Target = "auto",
     fuse: given.Fuse = "greedy",
     search: given.Search = "off",
