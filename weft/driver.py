@@ -115,7 +115,7 @@ def build_near(graph: Graph, captured: Captured, options: Options) -> tuple[Runn
         run, report = runnable(levels(), options, log, *facts)
     else:
         report = make_report(linked.extra, log, graph.name, linked)
-        run = linked.runner(report if options.profile else None)
+        run = called(linked, options, report)
     report.sizes = told(ranges, [n.op for n in sizes_of(graph).values()])  # type: ignore[misc]
     run = run_or_refuse(run, *where)
     run.artifact = Artifact(report, levels, options, (writes, constants))  # type: ignore[attr-defined]
@@ -177,7 +177,13 @@ def runnable(
     else:
         linked = log.time("cc", lambda: gpu.link(emitted, target, writes, place, key))
     report = make_report(linked.extra, log, program.name, linked)
-    return linked.runner(report if options.profile else None), report
+    return called(linked, options, report), report
+
+
+def called(linked: Linked, options: Options, report: Report) -> Runner:
+    """The plain call of a program, or one that is timed into the report."""
+    linked.program.drops_to = config.cache if options.drop else None
+    return linked.runner(report if options.profile else None)
 
 
 # ---- what users call
@@ -218,6 +224,7 @@ def compile(
     dynamic: bool | None = None,
     sizes: Mapping[str, Any] | None = None,
     freeze: bool = False,
+    drop: bool = False,
     fuse: Fuse = "greedy",
     fallback: Fallback = "aten",
     passes: str = "",
@@ -239,13 +246,12 @@ def compile(
     dynamic   None, on a CPU: a size is fixed until a call has another, then one program is for all
               from 2 on; True: from the first call on; False: never. What decides the code is fixed
     sizes     promises, {"x": {0: (1, 4096)}}: dimension 0 of argument x is free from the first
-              call on and within that range, a torch.export.Dim, or (1, None); of a list or a dict
-              a list or a dict of such. WeftError at a call with another size of what is read, and
-              where the program takes only some; a warning where weft has to fix it (an error with
+              call on, in that range, a torch.export.Dim, or (1, None); of a list or dict such.
+              WeftError at a call with another size; a warning where weft fixes it (an error with
               fallback="error"). dynamic=False, and a GPU without dynamic=True, only check sizes
     freeze    a promise: parameters and buffers are written only where torch can tell (in place,
-              by an optimizer, by load_state_dict), never through `.data`, NumPy or another process.
-              What they alone decide, such as packed weights, is then kept between calls
+              by load_state_dict), never by `.data` or NumPy. What they decide is kept, once
+    drop      with freeze: memory of parameters kept in another form is given back (README)
     fuse      "greedy" by price, "none", or "all" wherever it is legal
     fallback  "aten" runs as ATen's what weft has no code for; "error" raises UnsupportedOpError
               there, and CaptureError where the program is not one graph (both are WeftErrors)
@@ -258,7 +264,7 @@ def compile(
     profile   every call times each kernel into `f.report` (slow)
     simulate  run the kernels of a GPU target on the CPU (very slow), faults are WeftErrors
     """
-    code = target, fuse, fallback, dynamic, freeze, passes, schedule, tune, search, random
+    code = target, fuse, fallback, dynamic, freeze, drop, passes, schedule, tune, search, random
     build = Builder(Options(*code, verbose or config.verbose, profile, simulate), sizes)
     return partial(compiled, build=build) if fn is None else compiled(fn, build)
 

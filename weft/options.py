@@ -39,6 +39,7 @@ class Options:
     fallback: Fallback = "aten"
     dynamic: bool | None = None
     freeze: bool = False  # parameters and buffers change only where torch's versions tell
+    drop: bool = field(default=False, repr=False)  # what that packs lies in a file then
     passes: str = ""  # "-stage_inputs,+join_collectives": left out, or asked for; or by number
     schedule: str = ""  # "softmax.vectors = 4": choices of its kernels, a line for each
     tune: Tune = "cached"
@@ -59,6 +60,8 @@ class Options:
             told = "-stage_inputs leaves that pass out, -stage_inputs,-021 two; + asks for one"
             raise WeftError(f"passes {self.passes!r}: {told}")
         target = find_target(self.target)
+        if self.drop and not (self.freeze and isinstance(target, CPU)):
+            raise WeftError("drop=True is for freeze=True on CPUs: without, nothing is kept packed")
         if self.simulate and not (isinstance(target, GPU) and target.simulated):
             known = ", ".join(name for name, gpu in GPUS.items() if gpu.simulated)
             raise WeftError(f"simulate is for {known}; not for {self.target}")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from weft.cli.generate import checked
+from weft.cli.generate import Job, checked
 from weft.cli.generating import Encoding
 from weft.cli.main import app
 from weft.cli.program import Source
@@ -48,7 +48,23 @@ def test_every_backend_gives_eager_s_tokens(tmp_path: Path) -> None:
     facts = json.loads((tmp_path / "out.json").read_text())
     eager, ours = facts["backends"]
     assert facts["prompt_tokens"] == 4 and eager["tokens"] == ours["tokens"]
-    assert len(ours["tokens"]) == 4 and ours["cold"] > ours["prefill"] > 0 < ours["decode"]
+    assert len(ours["tokens"][0]) == 4 and ours["cold"] > ours["prefill"] > 0 < ours["decode"]
+    assert 1 <= ours["programs"] <= 4 and ours["stored_bytes"] == eager["stored_bytes"] > 0
+
+
+def test_rows_of_several_lengths_of_quantised_weights(tmp_path: Path) -> None:
+    given = ["--prompt-tokens", "5", "--tokens", "3", "--batch", "2", "--quantize", "int8"]
+    out = ["--backends", "eager,weft", "--json", str(tmp_path / "out.json")]
+    done = CliRunner().invoke(app, ["run", saved(tmp_path), *given, *out])
+    assert done.exit_code == 0, done.output
+    eager, ours = json.loads((tmp_path / "out.json").read_text())["backends"]
+    assert eager["tokens"] == ours["tokens"] and [len(row) for row in ours["tokens"]] == [3, 3]
+    full = sum(
+        p.nbytes for p in transformers.LlamaForCausalLM.from_pretrained(tmp_path).parameters()
+    )
+    assert ours["stored_bytes"] < 0.75 * full
+    done = CliRunner().invoke(app, ["run", "-c", "torch.ones(2)", "--batch", "2"])
+    assert "takes --generate or --prompt-tokens" in str(done.exception)
 
 
 def test_without_a_tokenizer_a_prompt_is_numbers(tmp_path: Path) -> None:
@@ -61,17 +77,19 @@ def test_without_a_tokenizer_a_prompt_is_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "prompt", "told"),
+    ("kind", "prompt", "job", "told"),
     [
-        ("LlamaForCausalLM", [], "one or more tokens from 0 to 63"),
-        ("LlamaForCausalLM", [64], "one or more tokens from 0 to 63"),
-        ("LlamaModel", [1], "is no model that generates tokens"),
+        ("LlamaForCausalLM", [], Job(4), "one or more tokens from 0 to 63"),
+        ("LlamaForCausalLM", [64], Job(4), "one or more tokens from 0 to 63"),
+        ("LlamaForCausalLM", [1], Job(64), "1 tokens and 64 more are beyond the model's 64"),
+        ("LlamaForCausalLM", [1], Job(4, activations="int8"), "it takes --quantize"),
+        ("LlamaModel", [1], Job(4), "is no model that generates tokens"),
     ],
 )
-def test_what_cannot_be_continued(kind: str, prompt: list[int], told: str) -> None:
+def test_what_cannot_be_continued(kind: str, prompt: list[int], job: Job, told: str) -> None:
     m = getattr(transformers, kind)(transformers.LlamaConfig(**SMALL))
     with pytest.raises(SourceError, match=told):
-        checked(Source(m, (), {}, "m"), prompt)
+        checked(Source(m, (), {}, "m"), prompt, job)
 
 
 def test_it_takes_a_model_folder() -> None:

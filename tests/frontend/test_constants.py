@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import weft
-from weft.runtime import program
+from weft.runtime import kept
 
 
 class Scaled(nn.Module):
@@ -132,15 +132,56 @@ def test_signatures_share_what_was_packed() -> None:
     m = nn.Linear(512, 1024)  # 2 MiB of weights
     f = weft.compile(m, freeze=True)
     gc.collect()
-    before = len(program._kept)
+    before = len(kept.PACKED)
     for rows in (8, 9, 1, 3):
         x = torch.randn(rows, 512)
         same(f(x), m(x))
-    assert len(program._kept) == before + 1
+    assert len(kept.PACKED) == before + 1
     m.weight.mul_(2)
     for rows in (3, 1, 8):
         x = torch.randn(rows, 512)
         same(f(x), m(x))
     del f
     gc.collect()
-    assert len(program._kept) == before
+    assert len(kept.PACKED) == before
+
+
+@torch.no_grad()
+def test_another_tensor_at_the_same_address_is_noticed() -> None:
+    """Memory that is free is used again: neither address nor version tells the new weight."""
+    m, x, at = nn.Linear(512, 512), torch.randn(16, 512), 0
+    f = weft.compile(m, freeze=True)
+    for _ in range(20):
+        m.weight = nn.Parameter(torch.zeros(1))
+        m.weight = nn.Parameter(torch.randn(512, 512))
+        at, before = m.weight.data_ptr(), at
+        same(f(x), m(x))
+        if at == before:
+            return
+    pytest.skip("no memory was used again")
+
+
+class Pair(nn.Module):
+    def __init__(self, other: nn.Linear | None = None) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(512, 512), other or nn.Linear(512, 512)
+
+    def forward(self, x: torch.Tensor, both: bool) -> torch.Tensor:
+        return self.second(self.first(x)) if both else self.second(x)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("drop", [False, True])
+def test_all_programs_keep_one_copy_of_a_weight(drop: bool) -> None:
+    """Also where it has another name in each: in modules that share it, and for other sizes."""
+    m, x = Pair(), torch.randn(16, 512)
+    f, g = (weft.compile(each, freeze=True, drop=drop) for each in (m, Pair(m.first)))
+    for rows, both in ((16, False), (16, True), (9, True)):
+        same(f(x[:rows], both), m(x[:rows], both))
+    assert f.report.kept_bytes == 2 * m.first.weight.nbytes
+    before = len(kept.PACKED)
+    same(g(x, False), m.first(x))
+    assert len(kept.PACKED) == before
+    m.first.weight.mul_(2)
+    same(g(x, False), m.first(x))
+    same(f(x, True), m(x, True))

@@ -51,7 +51,9 @@ def test_sizes_in_turn_with_packed_weights(
 ) -> None:
     packed: list[Any] = []
     bind = Program.bind
-    monkeypatch.setattr(Program, "bind", lambda self, at: (packed.append(at), bind(self, at))[1])
+    monkeypatch.setattr(
+        Program, "bind", lambda self, at, now: (packed.append(at), bind(self, at, now))[1]
+    )
     module = torch.nn.Sequential(torch.nn.Linear(33, 65), torch.nn.ReLU(), torch.nn.Linear(65, 17))
     f = weft.compile(module, dynamic=True, freeze=True)
     xs = torch.randn(40, 33), torch.randn(64, 33)

@@ -35,6 +35,30 @@ Seed = Annotated[int, typer.Option("--seed", help="decides every random value")]
 Verbose = Annotated[
     int, typer.Option("-v", count=True, help="-v: passes and times, -vv: a diff per pass")
 ]
+# Of runs.
+Check = Annotated[
+    bool, typer.Option("--check", help="every kernel by itself; names the first that differs")
+]
+Simulate = Annotated[bool, typer.Option("--simulate", help="run GPU kernels on the CPU, checked")]
+Backends = Annotated[str, typer.Option("--backends", help="what --bench compares")]
+JsonPath = Annotated[
+    str | None, typer.Option("--json", metavar="PATH", help="results as JSON; - is stdout")
+]
+# Of generation (generate.py).
+Generate = Annotated[
+    str | None,
+    typer.Option("--generate", metavar="TEXT", help="tokens that a model folder continues"),
+]
+Tokens = Annotated[int, typer.Option("--tokens", min=1, help="new ones for --generate")]
+PromptTokens = Annotated[
+    int, typer.Option("--prompt-tokens", min=0, help="generate after so many, by chance")
+]
+Batch = Annotated[int, typer.Option("--batch", min=1, help="prompts, each a token shorter")]
+Quantize = Annotated[str | None, typer.Option("--quantize", help="int8, int4 or fp8 Linears")]
+Activations = Annotated[str | None, typer.Option("--activations", help="int8, for --quantize")]
+Temperature = Annotated[float, typer.Option("--temperature", help="0: the likeliest token")]
+TopK = Annotated[int, typer.Option("--top-k", help="chosen from so many tokens; 0: from all")]
+TopP = Annotated[float, typer.Option("--top-p", help="from those that together are as likely")]
 
 
 def options(parameters: Mapping[str, Any], **more: Any) -> Options:

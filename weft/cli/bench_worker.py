@@ -20,10 +20,11 @@ from weft.cli import hot_calls
 from weft.cli.check import call
 from weft.cli.clocks import CPUClock, CUDAClock
 from weft.cli.compiling import Compiled, compile_ir, compile_source, text_as_source
-from weft.cli.generate import checked, generate
+from weft.cli.generate import Job, checked, resident_bytes, stored_bytes
 from weft.cli.habits import measure
 from weft.cli.peers import Peer, onnxruntime, openvino
 from weft.cli.program import IrText, Source, SourceSpec
+from weft.cli.sampling import Step
 from weft.cli.source import load
 from weft.driver import graph_backend
 from weft.options import Options
@@ -88,23 +89,28 @@ class Session:
         return {"peak_bytes": None if peak is None else peak + self.arena * self.clock.arena_stays}
 
     def generate(
-        self, backend: str, source: dict[str, Any], prompt: list[int], count: int,
+        self, backend: str, source: dict[str, Any], prompt: list[int], job: dict[str, Any],
         options: dict[str, Any],
     ) -> dict[str, Any]:  # fmt: skip
-        """Compiles a language model's forward, and generates `count` tokens for the first time."""
-        program = checked(load(SourceSpec(**source)), prompt)
+        """Compiles a language model's step, and generates tokens for the first time."""
+        wanted = Job(**job)
+        program = checked(load(SourceSpec(**source)), prompt, wanted)
         model: Any = program.callable
+        stored, before = stored_bytes(model), resident_bytes()
+        step: Any = Step(model, wanted.choice).eval()
         start = time.perf_counter()
         if backend in OPTIONS:
-            chosen = {**options, **OPTIONS[backend]}
-            model.forward = weft.compile(model.forward, **chosen)
+            made: Any = weft.compile(step, **{**options, **OPTIONS[backend]})
         else:
-            forward = replace(program, callable=model.forward)
-            model.forward = OTHERS[backend](forward, Options(**options))
+            made = OTHERS[backend](replace(program, callable=step), Options(**options))
         compiled = time.perf_counter() - start
-        self.call = lambda: generate(model, prompt, count)
+        self.call = lambda: wanted.run(made, model, prompt)
         tokens, seconds = self.call()
-        return {"tokens": tokens, "cold": compiled + seconds[0]}
+        after, facts = resident_bytes(), {"stored_bytes": stored, "cold": compiled + seconds[0]}
+        grown = None if before is None or after is None else after - before
+        parts = [getattr(p, "made", [p]) for p in made.programs] if backend in OPTIONS else None
+        programs = None if parts is None else sum(map(len, parts))
+        return {"tokens": tokens, "grown_bytes": grown, "programs": programs, **facts}
 
     def generate_again(self) -> dict[str, Any]:
         """Seconds of each token."""

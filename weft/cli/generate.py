@@ -1,51 +1,77 @@
-"""Greedy generation by a model of transformers, with the seconds that each token took.
+"""Generation by a model of transformers in one process, with the seconds of each token.
 
-tokens, seconds = generate(model, prompt=[1, 17, 4], count=64)
+job = Job(count=64, quantize="int4")
+model = checked(load(spec), prompt, job).callable
+run = lambda: job.run(step, model, prompt)      # step: Step(model, job.choice), or that compiled
+tokens, seconds = run()
 """
 
-import time
-from collections.abc import Sequence
-from itertools import pairwise
+import mmap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
+import weft
 from weft.cli.program import IrText, Source
+from weft.cli.sampling import Choice, continued, padded
 from weft.core.errors import SourceError
 
 
-class Watch:
-    """A streamer of transformers: the time of the prompt, and of each token after it."""
+@dataclass(frozen=True)
+class Job:
+    """What is generated: `count` tokens after each of `batch` prompts, chosen as `Choice` has it.
 
-    def __init__(self) -> None:
-        self.times = [time.perf_counter()]
+    Row i of the batch leaves out the first i tokens. Linears are quantised as weft.quantize does.
+    """
 
-    def put(self, _: Any) -> None:
-        self.times.append(time.perf_counter())
+    count: int = 64
+    batch: int = 1
+    quantize: str | None = None
+    activations: str | None = None
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
 
-    def end(self) -> None:
-        pass
+    @property
+    def choice(self) -> Choice:
+        return Choice(self.temperature, self.top_k, self.top_p)
+
+    def run(
+        self, step: Callable[..., torch.Tensor], model: Any, prompt: Sequence[int]
+    ) -> tuple[list[list[int]], list[float]]:
+        """New tokens of each row, and the seconds of each step."""
+        return continued(step, model, *padded(torch.tensor(prompt), self.batch), self.count)
 
 
-def generate(model: Any, prompt: Sequence[int], count: int) -> tuple[list[int], list[float]]:
-    """Generate `count` tokens; those, and the seconds that each took."""
-    watch, given = Watch(), torch.tensor([list(prompt)])
-    with torch.no_grad():
-        out = model.generate(
-            given, attention_mask=torch.ones_like(given), do_sample=False, streamer=watch,
-            max_new_tokens=count, min_new_tokens=count,
-        )  # fmt: skip
-    start, _, *later = watch.times
-    times = [start, *later]
-    return out[0, len(prompt) :].tolist(), [b - a for a, b in pairwise(times)]
-
-
-def checked(program: Source | IrText, prompt: Sequence[int]) -> Source:
-    """The program; SourceError where it is no language model, or the prompt is nothing to it."""
+def checked(program: Source | IrText, prompt: Sequence[int], job: Job) -> Source:
+    """The program, quantised; SourceError for no language model, or a prompt that is none of it."""
     model: Any = getattr(program, "callable", None)
     if not isinstance(program, Source) or not getattr(model, "can_generate", bool)():
         raise SourceError(f"{program.title} is no model that generates tokens")
-    most = model.config.get_text_config().vocab_size
-    if not prompt or not all(0 <= token < most for token in prompt):
-        raise SourceError(f"a prompt is one or more tokens from 0 to {most - 1}")
+    text = model.config.get_text_config()
+    if not prompt or not all(0 <= token < text.vocab_size for token in prompt):
+        raise SourceError(f"a prompt is one or more tokens from 0 to {text.vocab_size - 1}")
+    most = getattr(text, "max_position_embeddings", None)
+    if most is not None and len(prompt) + job.count > most:
+        told = f"a prompt of {len(prompt)} tokens and {job.count} more"
+        raise SourceError(f"{told} are beyond the model's {most} positions")
+    if job.quantize is not None:
+        weft.quantize(model, job.quantize, activations=job.activations)  # type: ignore[arg-type]
+    elif job.activations is not None:
+        raise SourceError("--activations says how quantised Linears round: it takes --quantize")
     return program
+
+
+def stored_bytes(model: torch.nn.Module) -> int:
+    """Bytes of the storages of parameters and buffers, each counted once."""
+    storages = (t.untyped_storage() for t in (*model.parameters(), *model.buffers()))
+    return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
+
+
+def resident_bytes() -> int | None:
+    """Bytes of this process that are in memory; None where no /proc tells."""
+    path = Path("/proc/self/statm")
+    return int(path.read_text().split()[1]) * mmap.PAGESIZE if path.exists() else None

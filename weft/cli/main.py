@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from contextlib import redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +16,7 @@ from weft.cli import arguments as given
 from weft.cli import generating, measuring, running, tuning
 from weft.cli.bench import Bench
 from weft.cli.compiling import LANGUAGES, LEVELS, compile_program, device_name, target_for
+from weft.cli.generate import Job
 from weft.cli.kernels import check_kernels, first_wrong, kernel_line, kernel_table, kernels_json
 from weft.cli.measuring import BAD_INPUT, MISSED, tell
 from weft.cli.minify import minify
@@ -95,23 +96,19 @@ def run_command(
     text: given.Text = None,
     bench: Annotated[bool, typer.Option("--bench", help="time it beside other backends")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="time per kernel")] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="every kernel by itself; names the first that differs")
-    ] = False,
-    simulate: Annotated[
-        bool, typer.Option("--simulate", help="run GPU kernels on the CPU, checked")
-    ] = False,
-    backends: Annotated[
-        str, typer.Option("--backends", help="what --bench compares")
-    ] = "eager,inductor,weft",
-    generate: Annotated[
-        str | None,
-        typer.Option("--generate", metavar="TEXT", help="tokens that a model folder continues"),
-    ] = None,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="new ones for --generate")] = 64,
-    json_path: Annotated[
-        str | None, typer.Option("--json", metavar="PATH", help="results as JSON; - is stdout")
-    ] = None,
+    check: given.Check = False,
+    simulate: given.Simulate = False,
+    backends: given.Backends = "eager,inductor,weft",
+    generate: given.Generate = None,
+    tokens: given.Tokens = 64,
+    prompt_tokens: given.PromptTokens = 0,
+    batch: given.Batch = 1,
+    quantize: given.Quantize = None,
+    activations: given.Activations = None,
+    temperature: given.Temperature = 0.0,
+    top_k: given.TopK = 0,
+    top_p: given.TopP = 1.0,
+    json_path: given.JsonPath = None,
     target: given.Target = "auto",
     fuse: given.Fuse = "greedy",
     search: given.Search = "off",
@@ -126,8 +123,12 @@ def run_command(
     chosen = given.options(locals())
     spec = SourceSpec(text, source, seed, device=device_name(chosen))
     quiet = json_path == "-"
-    if generate is not None:
-        facts, passed = run_generation(spec, chosen, generate, tokens, backends, quiet)
+    job = Job(tokens, batch, quantize, activations, temperature, top_k, top_p)
+    if generate is not None or prompt_tokens:
+        text = generate or ""
+        facts, passed = run_generation(spec, chosen, text, prompt_tokens, job, backends, quiet)
+    elif replace(job, count=Job.count) != Job():
+        raise WeftError("how tokens are generated takes --generate or --prompt-tokens")
     elif bench:
         facts, passed = run_compared(spec, chosen, backends, quiet)
     else:
@@ -151,19 +152,23 @@ def run_compared(
 
 
 def run_generation(
-    spec: SourceSpec, chosen: Options, text: str, count: int, backends: str, quiet: bool
+    spec: SourceSpec, chosen: Options, text: str, length: int, job: Job, backends: str, quiet: bool
 ) -> tuple[dict[str, Any], bool]:
-    """Continues a text by each backend; whether all give the tokens of the first."""
+    """Continues a text by each backend; whether all give the tokens of the first, or any by
+    chance."""
     if spec.path is None:
         raise WeftError("--generate takes a model folder")
     encoding = generating.Encoding(spec.path)
-    prompt = encoding.tokens(text)
+    prompt, _ = generating.prompt_of(encoding, spec, text, length), job.choice
     with Bench(backends.split(","), chosen) as workers, working("generating"):
-        rows = generating.compare(spec, workers, prompt, count)
-    title = f"{spec.path}: {len(prompt)} tokens, then {count}"
+        rows = generating.compare(spec, workers, prompt, job)
+    title = f"{spec.path}: {len(prompt)} tokens, then {job.count}"
+    title += f", {job.batch} rows" if job.batch > 1 else ""
     if not quiet:
-        show(generating.generation_table(title, rows, len(prompt)), encoding.text(rows[0].tokens))
-    passed = all(row.failure is None and row.tokens == rows[0].tokens for row in rows)
+        shown = rows[0].tokens[0] if rows[0].tokens else ()
+        show(generating.generation_table(title, rows, len(prompt)), encoding.text(shown))
+    same = (job.temperature or row.tokens == rows[0].tokens for row in rows)
+    passed = all(row.failure is None for row in rows) and all(same)
     return generating.generation_json(title, rows, len(prompt)), passed
 
 

@@ -5,6 +5,7 @@ program.run(inputs), program.profile(inputs), program.arena_bytes
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ class Loaded:
     title: str
     segments: Sequence[Any]
     on_gpu = False
+    drops_to: Path | None = None  # where constants go that are read in another form alone
     text = ""
     timed: Timed | None = None
     watched: Callable[[Tensors], Any] | None = None
@@ -78,6 +80,11 @@ class Loaded:
     def arena_bytes(self) -> int:
         """Bytes of temporaries that one call at a time needs."""
         return self.layout.plan.total
+
+    @property
+    def kept(self) -> Mapping[int, int]:
+        """Bytes that its calls keep of constants, by address."""
+        return {}
 
     def profile(self, inputs: Tensors, rounds: int = 5) -> list[tuple[str, float]]:
         """Microseconds of each step run by itself, the median of `rounds` whole runs.

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
 
@@ -26,19 +25,21 @@ from weft.library.calls import WROTE, operator
 from weft.runtime.blocks import LARGE, block, large_empty
 from weft.runtime.cache import digest
 from weft.runtime.extern import torch_dtype
+from weft.runtime.kept import PACKED, Kept, Packed, State, held, settle, sources_of, stale
+from weft.runtime.kept import moved as moved_since
 from weft.runtime.layout import Layout, item_bytes, lay_out
 from weft.runtime.loaded import KEPT, Loaded
-from weft.runtime.native import c_sources, fresh_buffers, native_segments
+from weft.runtime.native import c_sources, fresh_buffers, native_segments, once_inputs
 from weft.runtime.python_call import empty_of
 from weft.runtime.sizes import NUMBERS, SIZES
-from weft.runtime.spec import Call, Extern, ProgramSpec
+from weft.runtime.spec import Call, Extern, ProgramSpec, names_in
+from weft.runtime.spill import spill
 from weft.runtime.threads import builtin, thread_table
 from weft.runtime.toolchain import Toolchain
 
 # From what tells whether inputs overlap, and what is called where they do, to a builtin.
 Writing = Callable[[Callable[..., bool], Callable[..., Any]], Callable[..., Any]]
 BRIEF = 1024  # elements of a program that keeps Python's lock, where one thread runs all of it
-_kept: WeakValueDictionary[tuple[Any, ...], torch.Tensor] = WeakValueDictionary()
 
 
 def build(
@@ -81,14 +82,15 @@ class Placements(dict[tuple[int, ...], tuple[Any, ...]]):
     """A frame of a program for any size: one arena, and by sizes what lies where in it.
 
     Calls that alternate between a few sizes find what they need; the oldest of many is forgotten.
-    What once steps make is the same at all sizes: `kept` says what they ran with.
+    What once steps make is the same at all sizes: `kept` says what they ran with, what they made,
+    and which storages they read.
     """
 
     arena: torch.Tensor | None = None
 
     def __init__(self, addresses: ctypes.Array[ctypes.c_void_p]) -> None:
         super().__init__()
-        self.addresses, self.kept = addresses, [None, ()]
+        self.addresses, self.kept = addresses, nothing()
 
     def keep_only(self, sizes: tuple[int, ...]) -> None:
         """Once steps are bound to other memory, in the addresses for these sizes alone."""
@@ -114,6 +116,7 @@ class Program(Loaded):
             self.library.weft_arena.restype = ctypes.c_int64
             self.library.weft_arena.argtypes = [ctypes.c_void_p] * 3
         self.title = path.parent.name[:8]
+        self.of = sources_of(layout)
         numbers = layout.spec.numbers
         self.numbers = (ctypes.c_int64 * len(numbers))(*numbers)
         natives = enumerate(native_segments(layout))
@@ -180,6 +183,9 @@ class Program(Loaded):
             "large_empty": large_empty,
             "threads": torch.get_num_threads,
             "bind": self.bind,
+            "stale": stale,
+            "settle": self.settle,
+            "moved": moved_since,
             "clock": time.perf_counter,
             "time": self.library.weft_time,
             "stamp": self.library.weft_stamp,
@@ -202,7 +208,7 @@ class Program(Loaded):
         for name, offset in layout.plan.offsets.items():
             addresses[layout.index[name]] = arena.data_ptr() + offset
         tensors = [layout.arena_view(arena, name) for name in views]
-        return (addresses, ctypes.addressof(addresses), arena, [None, ()], *tensors)
+        return (addresses, ctypes.addressof(addresses), arena, nothing(), *tensors)
 
     def at_sizes(
         self, frame: Placements, sizes: tuple[int, ...], views: list[str]
@@ -224,23 +230,51 @@ class Program(Loaded):
         frame[sizes] = (addresses, at, array, frame.kept, *tensors)
         return frame[sizes]
 
-    def bind(self, addresses: ctypes.Array[ctypes.c_void_p]) -> list[torch.Tensor]:
-        """Address what once steps make, in memory shared by all that make the same."""
-        held: dict[str, torch.Tensor] = {}
+    def bind(self, addresses: ctypes.Array[ctypes.c_void_p], now: tuple[int, ...]) -> Kept:
+        """Address what once steps make, in memory shared by all that make the same.
+
+        `now` begins with the versions of what they read.
+        """
+        found: dict[str, tuple[Packed, State]] = {}
+        constants = [self.layout.index[name] for name in once_inputs(self.layout)]
         for step in self.spec.steps:
             if not isinstance(step, Call) or step.once is None:
                 continue
             buffers = [self.layout.buffers[name] for name in step.args]
-            made = [b for b in buffers if b.kind == "kept" and b.name not in held]
+            made = [b for b in buffers if b.kind == "kept" and b.name not in found]
             read = [addresses[self.layout.index[b.name]] for b in buffers if b not in made]
             for number, b in enumerate(made):
                 key = (step.once, *read, number)
-                memory = _kept.get(key)
-                if memory is None:
-                    memory = _kept[key] = allocate_arena(b.span * item_bytes(b))
-                held[b.name] = memory
-                addresses[self.layout.index[b.name]] = memory.data_ptr()
-        return list(held.values())
+                own = PACKED.get(key)
+                if own is None:
+                    own = PACKED[key] = Packed(allocate_arena(b.span * item_bytes(b)))
+                state = tuple((addresses[constants[i]] or 0, now[i]) for i in self.of[b.name])
+                found[b.name] = own, state
+                addresses[self.layout.index[b.name]] = own.memory.data_ptr()
+        return list(found.values())
+
+    def settle(self, kept: Kept, sources: Sequence[torch.Tensor]) -> Sequence[Any]:
+        """Notes that it is made of those constants, and drops those that nothing else reads."""
+        if self.drops_to is not None:
+            others = (s for s in self.spec.steps if isinstance(s, Extern) or s.once is None)
+            read = {name for step in others for name in names_in(step)} | {*self.spec.outputs}
+            pairs = zip(once_inputs(self.layout), sources, strict=True)
+            spill([s for name, s in pairs if name not in read], self.drops_to)
+        return settle(kept, sources)
+
+    @property
+    def kept(self) -> dict[int, int]:
+        """Bytes that its calls keep of constants, by address; those of other programs are too."""
+        found: dict[int, int] = {}
+        for frame in [*self.run.__globals__["frames"]]:
+            state = frame.kept if isinstance(frame, Placements) else frame[3]
+            found |= held(state[1])
+        return found
+
+
+def nothing() -> list[Any]:
+    """The state of what a frame keeps before its first call."""
+    return [None, (), ()]
 
 
 def allocate_arena(size: int) -> torch.Tensor:

@@ -91,7 +91,7 @@ class PythonSource:
             self.lines.append(f"fresh = ({''.join(f'{self.name(name)}, ' for name in fresh)})")
         place = [] if self.on_gpu else [f"place{self.native}({given})"]
         if self.steps == "timed":
-            self.lines += [*place, *(["kept[:] = None, bind(p)"] if segment.once else [])]
+            self.lines += [*place, *(self.bound() if segment.once else [])]
             for number, step in enumerate(steps, segment.first):
                 assert isinstance(step, Call)
                 self.lines.append(f"times.append(({step.symbol!r}, time({number}, at, threads())))")
@@ -116,16 +116,23 @@ class PythonSource:
             lines += ["if fault:", "    raise error(fault)"] if step.checks else []
         return lines
 
+    def bound(self) -> list[str]:
+        """Address what once steps make, in the state of what they read."""
+        versions = "".join(f"{self.name(name)}._version, " for name in once_inputs(self.layout))
+        return [f"now = ({versions}stamp(at))", "kept[:] = None, bind(p, now), ()"]
+
     def unless_same(self, lines: list[str]) -> list[str]:
         """The lines, run where what they read has moved or another version."""
-        versions = "".join(f"{self.name(name)}._version, " for name in once_inputs(self.layout))
+        first, bind = self.bound()
+        read = "".join(f"{self.name(name)}, " for name in once_inputs(self.layout))
         return [
-            f"now = ({versions}stamp(at))",
-            "if kept[0] != now:",
-            "    kept[:] = None, bind(p)",
+            first,
+            "if kept[0] != now or moved(kept[2]):",
+            f"    {bind}",
             *(["    keep_only(frame, sizes)"] if self.layout.spec.sizes else []),
-            *("    " + line for line in lines),
-            "    kept[0] = now",
+            "    if stale(kept[1]):",
+            *("        " + line for line in lines),
+            f"    kept[0], kept[2] = now, settle(kept[1], ({read}))",
         ]
 
     def extern(self, step: Extern) -> None:

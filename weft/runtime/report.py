@@ -4,8 +4,9 @@ print(f.report)                  # a table of kernels, then externs with their r
 f.report.kernels[0].predicted_us
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,16 @@ class Report:
     cached: bool = False
     reasons: list[str] = field(default_factory=list[str])
     extern_us: list[float] = field(default_factory=list[float])
+    # of each program: what its calls keep of constants, bytes by address
+    holds: list[Callable[[], Mapping[int, int]]] = field(default_factory=list[Any])
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that calls keep of parameters and buffers (`freeze`), which programs share."""
+        found: dict[int, int] = {}
+        for held in self.holds:
+            found |= held()
+        return sum(found.values())
 
     @property
     def distinct(self) -> int:
@@ -95,7 +106,8 @@ class Report:
         lines += [f"  size {size}" for size in self.sizes]
         lines += [f"  in eager: {reason}" for reason in self.reasons]
         stages = ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())
-        return "\n".join([*lines, f"  arena {self.arena_bytes} bytes; seconds: {stages}"])
+        memory = f"arena {self.arena_bytes} bytes, kept {self.kept_bytes}"
+        return "\n".join([*lines, f"  {memory}; seconds: {stages}"])
 
 
 def merged(reports: Sequence[Report], reasons: Sequence[str]) -> Report:
@@ -106,6 +118,7 @@ def merged(reports: Sequence[Report], reasons: Sequence[str]) -> Report:
         out.externs += r.externs
         out.extern_us += r.extern_us
         out.sizes += r.sizes
+        out.holds += r.holds
         out.arena_bytes = max(out.arena_bytes, r.arena_bytes)
         for stage, spent in r.seconds.items():
             out.seconds[stage] = out.seconds.get(stage, 0.0) + spent

@@ -222,6 +222,7 @@ class _Expansion:
             assert copy.vector is None, f"vector axis {stmt.label} inside {copy.vector}"
             lo, hi = (simplify(t, ranges) for t in substitute((stmt.lo, stmt.hi), copy.values))
             count = count_of(lo, hi, stmt.lanes, ranges)
+            count = count and Lowering(None, ranges).term(count)  # of bounds that are loaded
             vector = Vector(stmt.axis, lo, stmt.lanes, count, stmt.role)
             # the origin is the same for all lanes: register copies are told apart by it
             inner.append(replace(copy, values=dict(copy.values), vector=vector))
