@@ -87,8 +87,10 @@ def library() -> ctypes.CDLL:
     path, _ = open_toolchain(config.cache).shared(text, {"limits": text}, {})
     made = ctypes.CDLL(str(path))
     made.limits_fma.argtypes = [ctypes.c_int, ctypes.c_int]
-    made.limits_copy.argtypes = [ctypes.c_int, ctypes.c_long]
-    made.limits_fma.restype = made.limits_copy.restype = ctypes.c_double
+    made.limits_copy.argtypes = made.limits_read.argtypes = [ctypes.c_int, ctypes.c_long]
+    made.limits_dot_i8.argtypes = [ctypes.c_int]
+    for name in ("fma", "copy", "read", "dot_i8"):
+        getattr(made, f"limits_{name}").restype = ctypes.c_double
     made.limits_nothing.argtypes, made.limits_nothing.restype = [], None
     return made
 
@@ -107,6 +109,14 @@ def measure(threads: int) -> Limits:
         bf16_gflops_one_thread=best(loops.limits_fma, 1, 1),
         bf16_gflops=best(loops.limits_fma, threads, 1),
         copy_gb_per_s={size: best(loops.limits_copy, threads, size) for size in SIZES},
+    )
+
+
+def read_and_dot(threads: int) -> tuple[float, float]:
+    """GB/s of reading 1 GB from memory, and GOP/s of int8 products (0: the CPU has none)."""
+    loops = library()
+    return float(loops.limits_read(threads, 1 << 30)), max(
+        float(loops.limits_dot_i8(threads)) for _ in range(TRIALS)
     )
 
 

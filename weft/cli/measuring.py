@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from weft.cli import arguments as given
+from weft.cli import lowbit_bench
 from weft.cli.calibrate import calibrate, rates_table, samples_of, times_in
 from weft.cli.doctor import examine
 from weft.cli.output import show, show_error, table, working, write_json
@@ -55,6 +57,10 @@ def bench_command(
     model: Annotated[
         bool, typer.Option("--model", help="exact prices beside times, of candidates as well")
     ] = False,
+    quantized: Annotated[
+        bool, typer.Option("--quantized", help="a decoder layer with weights of few bits")
+    ] = False,
+    llama: given.Llama = None,
     json_path: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="all figures; - is stdout")
     ] = None,
@@ -66,6 +72,13 @@ def bench_command(
             raise SourceError("weft bench --model takes --only, --minutes, --rounds and --json")
         bench_prices(device, only, rounds, minutes, json_path)
         return
+    if quantized:
+        if device != "cpu" or dynamic or minutes:
+            raise SourceError("weft bench cpu --quantized takes no --dynamic and no --minutes")
+        names = lowbit_bench.BACKENDS if backends is None else tuple(backends.split(","))
+        asked = lowbit_bench.Settings(names, only, threads, seconds or 0.3, rounds, llama)
+        bench_quantized(asked, json_path)
+        return
     default = DYNAMIC if dynamic else suite.backends
     chosen = default if backends is None else tuple(backends.split(","))
     settings = Settings(device, chosen, only, threads, seconds or 0.1, rounds, minutes)
@@ -75,6 +88,21 @@ def bench_command(
     if json_path != "-":
         show(suite_table(results), *summary_lines(results))
     if not results.passed:
+        raise typer.Exit(MISSED)
+
+
+def bench_quantized(settings: lowbit_bench.Settings, json_path: str | None) -> None:
+    """Time the layer of few bits; exit 1 where weft fails."""
+    results = lowbit_bench.run(settings, tell)
+    if json_path is not None:
+        write_json(lowbit_bench.as_json(results), json_path)
+    if json_path != "-":
+        show(*lowbit_bench.tables(results))
+    if any(
+        cells[lowbit_bench.OURS].failure
+        for cells in results.cells.values()
+        if lowbit_bench.OURS in cells
+    ):
         raise typer.Exit(MISSED)
 
 
