@@ -129,6 +129,44 @@ def test_a_compiled_module_is_the_module():
     torch.testing.assert_close(copy.deepcopy(outer)(x.double()), module(x.double()))
 
 
+class Chatty(torch.nn.Module):
+    """Methods that call the module, as `generate` of transformers does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.layer(x).relu()
+
+    def twice(self, x):
+        return type(self).again(self, self(x))
+
+    def again(self, x):
+        self.last = x
+        return self(x)
+
+    def named(self, x):
+        return super().__class__.__name__, self(x)
+
+
+def test_a_module_s_methods_call_the_compiled_one():
+    m, x = Chatty(), torch.randn(2, 3)
+    f = compiled(m, interpret)
+    with torch.no_grad():
+        torch.testing.assert_close(f.twice(x), m.twice(x))
+        assert len(f.programs) == 1 and m.last is f.last
+        name, out = f.named(x)  # super() asks for an instance of the class: it stays the module
+        assert name == m.named(x)[0] and len(f.programs) == 1
+        torch.testing.assert_close(out, m(x))
+        m.again = lambda x: x + 1  # an instance's own goes first, as in eager
+        torch.testing.assert_close(f.again(x), x + 1)
+    with pytest.raises(AttributeError, match="no attribute 'thrice'"):
+        _ = f.thrice
+    with pytest.raises(AttributeError, match="no attribute 'thrice'"):
+        _ = type(f).thrice
+
+
 def test_why_a_graph_ends_early_is_kept():
     f = compiled(lambda x: x * 2 if x.sum() > 0 else x, interpret)
     f(torch.ones(2))

@@ -21,6 +21,7 @@ WHOLE = (
     "EXPORT.md",
     "SIMULATOR.md",
     "DISTRIBUTED.md",
+    "QUANTIZE.md",
 )  # others show what this machine may lack, or parts
 
 

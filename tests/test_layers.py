@@ -92,6 +92,8 @@ LAYERS: dict[str, set[str]] = {
     },
     # A road in, which ends at torch modules. weft loads `weft.onnx` without what is in the folder.
     "onnx": {"weft", "core.errors"},
+    # Weights of few bits, as torch modules: rounded here, or read from files.
+    "lowbit": {"core.errors"},
     # A trainer, over what weft gives anyone.
     "train": {"weft", "core.errors"},
     # What tells and shows all of it; but for the work of a kernel, which a report tells too.
@@ -115,7 +117,7 @@ LAYERS: dict[str, set[str]] = {
     "__main__": {"cli.main"},
     "weft": {
         *("driver", "transforms", "core.errors", "targets", "runtime.blocks", "runtime.report"),
-        *("jax", "onnx"),
+        *("jax", "lowbit", "onnx"),
     },
 }
 

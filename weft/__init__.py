@@ -19,6 +19,7 @@ from weft.core.errors import (
 )
 from weft.driver import compile, ir, report
 from weft.jax.convert import from_jax
+from weft.lowbit import export_weights, load_gguf, quantize
 from weft.onnx import from_onnx
 from weft.runtime.blocks import empty_cache
 from weft.runtime.report import Report
@@ -41,10 +42,13 @@ __all__ = [
     "compile",
     "custom_gradient",
     "empty_cache",
+    "export_weights",
     "from_jax",
     "from_onnx",
     "grad",
     "ir",
+    "load_gguf",
+    "quantize",
     "report",
     "value_and_grad",
 ]

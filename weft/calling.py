@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
+import inspect
 import types
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -205,6 +206,7 @@ class Compiled:
 class CompiledModule(Compiled, torch.nn.Module):
     """A compiled module that is the module in every other respect: parameters, state, modes.
 
+    Its own methods, such as `generate` of transformers, call the compiled module as their self.
     A name that the module has itself is the module's; `weft.report(f)` and `weft.ir(f, level)`
     give ours in any case.
     """
@@ -217,7 +219,10 @@ class CompiledModule(Compiled, torch.nn.Module):
         weft = self.__dict__["_weft"]
         if name in OURS and not hasattr(weft.fn, name):
             return ours(self, name)
-        return weft.fn if name == "__wrapped__" else getattr(weft.fn, name)
+        if name == "__wrapped__":
+            return weft.fn
+        found = getattr(weft.fn, name)
+        return types.MethodType(found.__func__, self) if _rebinds(found, weft.fn) else found
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._weft.fn, name, value)
@@ -233,6 +238,14 @@ class CompiledModule(Compiled, torch.nn.Module):
 
     def __reduce__(self) -> Any:
         return compiled, (self._weft.fn, self._weft.build)
+
+
+def _rebinds(found: Any, module: torch.nn.Module) -> bool:
+    """Whether a method of the module takes the compiled one as self: `super()` would refuse it."""
+    if is_compiling() or not isinstance(found, types.MethodType) or found.__self__ is not module:
+        return False
+    code = getattr(inspect.unwrap(found.__func__), "__code__", None)
+    return code is not None and "__class__" not in code.co_freevars
 
 
 def compilation(f: Any) -> Compilation:
@@ -258,10 +271,20 @@ for _name, _member in vars(torch.nn.Module).items():
         type.__setattr__(CompiledModule, _name, _delegated(_name))
 
 
+class _Kind(type):
+    """The class of CompiledModule's classes: they have the names of the module's class too."""
+
+    def __getattr__(cls, name: str) -> Any:
+        kind = vars(cls).get("_weft_kind")
+        if kind is None or name.startswith("__"):
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+        return getattr(kind, name)
+
+
 @functools.cache
 def _module_kind(kind: type[torch.nn.Module]) -> type[CompiledModule]:
     """CompiledModule with the special methods of that kind of module: len(f), f[0], x in f."""
     classes = [c for c in kind.__mro__ if c not in torch.nn.Module.__mro__]
     names = {n for c in classes for n, m in vars(c).items() if n.startswith("__") and callable(m)}
     own = {n: _delegated(n) for n in names if not hasattr(CompiledModule, n)}
-    return type("CompiledModule", (CompiledModule,), own)
+    return _Kind("CompiledModule", (CompiledModule,), {**own, "_weft_kind": kind})

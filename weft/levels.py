@@ -38,6 +38,7 @@ from weft.tensor import verify as tensor_verify
 from weft.tensor.alike import Prices
 from weft.tensor.fuse import partition
 from weft.tensor.groups import Group
+from weft.tensor.inner_sums import nest_sums
 from weft.tensor.layouts import without_layouts
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.recurrences import split_recurrences
@@ -201,8 +202,8 @@ def steps_on_tensors(
 ) -> Passes:
     """The passes of the tensor level, each with its name; of programs that `start` there, few."""
     plain = plain_on_gpu if isinstance(target, GPU) else lambda graph: graph
-    repeats = isinstance(target, CPU)
-    split = ("002_split_recurrences", lambda g: split_recurrences(plain(g), repeats=repeats))
+    on_cpu = isinstance(target, CPU)
+    split = ("002_split_recurrences", lambda g: split_recurrences(plain(g), repeats=on_cpu))
     if start == "tensor":
         return (split,) if isinstance(target, GPU) else ()
     searching = options.search, known.constants, prices
@@ -214,7 +215,9 @@ def steps_on_tensors(
         ("005_trim_scatters", trim_scatters),
         ("006_join_slices", join_slices),
     )
-    return (*steps, ("007_pair_bf16", pair_bf16)) if target.pairs else steps
+    if on_cpu:
+        steps = (*steps, ("007_nest_sums", nest_sums))
+    return (*steps, ("008_pair_bf16", pair_bf16)) if target.pairs else steps
 
 
 def plain_on_gpu(graph: Graph) -> Graph:

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils._pytree import tree_map_only
 
 import weft
-from weft.frontend.graph import ANY, Assumptions
+from weft.frontend.assumptions import ANY, Assumptions
 
 GLOBAL = {"scale": 2.0}
 FLAG = True

@@ -152,6 +152,16 @@ PROGRAMS: list[Callable[[], Any]] = [
     lambda: torch.fake_quantize_per_channel_affine(
         x(7, 2), torch.rand(2), torch.zeros(2, dtype=torch.int32), 1, -8, 7
     ),
+    lambda: aten._fake_quantize_learnable_per_tensor_affine(
+        x(7), torch.tensor([0.3]), torch.tensor([2.5]), -8, 7, 1.0
+    ),
+    lambda: aten._fake_quantize_learnable_per_channel_affine(
+        x(7, 2), torch.tensor([0.3, 0.2]), torch.tensor([1.5, -2.5]), 1, -8, 7, 1.0
+    ),
+    lambda: torch._int_mm(ints(3, 5).to(torch.int8), ints(5, 4).to(torch.int8)),
+    lambda: torch._weight_int8pack_mm(
+        x(3, 32).bfloat16(), ints(4, 32).to(torch.int8), torch.rand(4).bfloat16()
+    ),
     lambda: torch.randn(5, 4).scatter(0, torch.randint(5, (7, 4)), 2.0, reduce="multiply"),
     lambda: torch.randn(5, 4).scatter(0, torch.randint(5, (7, 4)), torch.randn(7, 4), reduce="add"),
     # scalars on either side

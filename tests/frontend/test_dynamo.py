@@ -8,9 +8,9 @@ import torch
 from tests.frontend.frontend_programs import Interpreter, interpret
 from weft.calling import compiled
 from weft.core.errors import UnsupportedOpError
+from weft.frontend.assumptions import Assumptions
 from weft.frontend.autograd import graph_backend
 from weft.frontend.capture import Name
-from weft.frontend.graph import Assumptions
 from weft.frontend.python import names_of
 from weft.frontend.specialise import Session
 

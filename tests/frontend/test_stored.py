@@ -21,8 +21,8 @@ from torch.utils.checkpoint import checkpoint
 
 from weft.driver import Builder
 from weft.frontend import autograd
+from weft.frontend.assumptions import ANY
 from weft.frontend.autograd import graph_backend
-from weft.frontend.graph import ANY
 from weft.frontend.specialise import FX, Session
 from weft.frontend.stored import Store, packed, unpacked
 from weft.options import Options

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from tests.steps import step_of
+from weft.core.types import TensorType, bf16, boolean, f32, u8
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.loop.verify import verify as verify_loop
+from weft.scalar.blocks import unpacks
 from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program
 from weft.tile.lower import kernels as lower
@@ -39,10 +41,10 @@ output y
 BATCHED = """
 program loop batched
 input x: f32[3,5,6]
-input w: i8[3,6,40]
+input w: bf16[3,6,40]
 input s: f32[3]
 
-kernel y(x: f32[3,5,6], w: i8[3,6,40], s: f32[3]) -> y: f32[3,5,40]
+kernel y(x: f32[3,5,6], w: bf16[3,6,40], s: f32[3]) -> y: f32[3,5,40]
 for a0 in 0..3:  # free
     for a1 in 0..5:  # free
         for a2 in 0..40:  # free
@@ -171,3 +173,19 @@ def test_loops_that_end_earlier_in_some_turns(low: int, place: str) -> None:
     verify_loop(packed)
     assert len(packed.kernels) == 2 - low  # a loop with another start packs nothing ahead
     np.testing.assert_allclose(interpret.run(packed, inputs, widen=True)[0], want, rtol=1e-12)
+
+
+def test_codes_stay_codes() -> None:
+    """Panels of f32 would be four times as large; each block of columns makes one of its own."""
+    text = BATCHED.replace("bf16", "i8")
+    program = parse_program(text)
+    same = pack_constants(program, [1, 2], FAR["avx512"])
+    assert print_program(same) == print_program(program)
+
+
+def test_masks_are_no_codes() -> None:
+    assert unpacks([TensorType(u8, (64,)), TensorType(f32, (4,))], 256)
+    assert not unpacks([TensorType(u8, (64,)), TensorType(f32, (4,))], 80)
+    assert not unpacks([TensorType(boolean, (64,))], 256)
+    assert not unpacks([TensorType(bf16, (64,))], 256)
+    assert not unpacks([], 256)

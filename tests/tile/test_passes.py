@@ -109,6 +109,34 @@ for a0 in 0..11:  # free
 
 output y
 """,
+    "spread_sums": """
+program loop groups
+input x: f32[2,192]
+input codes: u8[7,6,16]
+input scale: f32[7,6]
+
+kernel y(x: f32[2,192], codes: u8[7,6,16], scale: f32[7,6]) -> y: f32[2,7]
+for a0 in 0..2:  # free
+    for a1 in 0..7:  # free
+        for a2 in 0..6:  # reduce
+            for a3 in 0..32:  # reduce into acc1
+                in0 = load x[a0, a2 * 32 + a3]
+                v0 = lt(a3, 16)
+                in1 = load codes[a1, a2, a3 % 16]
+                v2 = and(in1, 15:u8)
+                v3 = shift_right(in1, 4:u8)
+                v4 = where(v0, v2, v3)
+                v5 = f32(v4)
+                v6 = subtract(v5, 8.0)
+                v7 = multiply(in0, v6)
+                acc1 <- add(acc1, v7)
+            in2 = load scale[a1, a2]
+            v8 = multiply(acc1, in2)
+            acc0 <- add(acc0, v8)
+        y[a0, a1] = acc0
+
+output y
+""",
     "split_reduction": """
 program loop total
 input x: f32[700000]

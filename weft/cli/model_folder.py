@@ -1,4 +1,4 @@
-"""Loads a model folder: config.json, and weights (*.safetensors) if there are any.
+"""Loads a model folder: config.json, and weights (*.safetensors) if there are any; or model.gguf.
 
 load_folder(Path("tinyllama"), meta=False)   # an eager model and example inputs
 """
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+import weft
 from weft.cli.program import Source, user_code
 from weft.core.errors import SourceError
 
@@ -23,6 +24,12 @@ def load_folder(folder: Path, *, meta: bool) -> Source:
         raise SourceError(f"the model folder {folder} has no config.json")
     weights = any(folder.glob("*.safetensors"))
     return load_model(str(folder), folder.name, weights=weights, meta=meta)
+
+
+def load_gguf_file(path: Path) -> Source:
+    """The model of a GGUF file, with its weights in the file's blocks."""
+    model: Any = weft.load_gguf(path)
+    return Source(model, (), example_inputs(model, model.config), path.stem, file=str(path))
 
 
 def load_hub_name(name: str, *, meta: bool) -> Source | None:

@@ -1,4 +1,4 @@
-"""Loads a SOURCE: -c text, file.py:name, model.onnx, model.pt2, a model folder or an IR file.
+"""Loads a SOURCE: -c text, file.py:name, model.onnx, model.gguf, model.pt2, a folder or IR.
 
 load(SourceSpec(text="torch.randn(4) + 1"))      # -> Source
 load(SourceSpec(path="rmsnorm.tile"))            # -> IrText
@@ -13,12 +13,12 @@ import torch
 import weft
 from weft.cli.exported import load_exported
 from weft.cli.inline import load_inline
-from weft.cli.model_folder import load_folder, load_hub_name
+from weft.cli.model_folder import load_folder, load_gguf_file, load_hub_name
 from weft.cli.program import IrText, Source, SourceSpec, from_object, user_code
 from weft.core.errors import SourceError
 
-KINDS = """-c "EXPRESSION", file.py:name, a model folder, a cached hub name, model.onnx, model.pt2 \
-or an IR file"""
+KINDS = """-c "EXPRESSION", file.py:name, a model folder, a cached hub name, model.onnx, \
+model.gguf, model.pt2 or an IR file"""
 
 
 def load(spec: SourceSpec) -> Source | IrText:
@@ -52,6 +52,8 @@ def load_path(name: str, *, meta: bool) -> Source | IrText:
         raise SourceError(f"which name in {name}? Write {name}:NAME")
     if path.suffix == ".onnx":
         return from_object(weft.from_onnx(path), {}, path.stem, name)
+    if path.suffix == ".gguf":
+        return load_gguf_file(path)
     if name == "-":
         return IrText(sys.stdin.read(), "stdin")
     if path.is_file():

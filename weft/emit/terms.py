@@ -242,6 +242,9 @@ class Terms:
             case vectors.Permute():
                 name = f"permute_{suffix(term.type.dtype, term.type.lanes)}"
                 return f"{name}({self.atom(term.args[0])}, {self.atom(term.args[1])})"
+            case vectors.Pack():
+                of = ", ".join(map(self.atom, term.args))
+                return f"({suffix(term.type.dtype, term.type.lanes)}){{{of}}}"
             case vectors.Extract(lane=lane):
                 return f"{self.atom(term.args[0])}[{lane}]"
             case Apply():

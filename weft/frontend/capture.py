@@ -30,14 +30,16 @@ from weft.core.errors import CaptureError, sentence
 from weft.core.node import Graph, Node, postorder
 from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
+from weft.frontend.assumptions import CONSTANTS, modes
 from weft.frontend.composites import in_training, tracing
 from weft.frontend.derivatives import CUSTOM, custom, differentiates, is_mark, marked, own_gradients
 from weft.frontend.extents import extent, has_ranges, replaced, settle, shape_env_of, sources
 from weft.frontend.floats import is_free
-from weft.frontend.graph import CONSTANTS, Captured, Geometry, Leaf, Values, modes
+from weft.frontend.graph import Captured, Geometry, Leaf, Values
 from weft.frontend.lines import innermost_line
 from weft.frontend.parts import FX
 from weft.frontend.scans import scan_op, scanned
+from weft.frontend.subclasses import leaves, plain, whole
 from weft.frontend.subgraphs import TRACED_INTO
 from weft.frontend.torch_level import type_of
 from weft.frontend.tracer import Tracer
@@ -79,9 +81,9 @@ def capture(
     start = time.perf_counter()
     names = names or [Name(str(p.target)) for p in graph.graph.find_nodes(op="placeholder")]
     how = names, title, fused_random, trains, native
+    tensors = [t for t in plain(inputs) if isinstance(t, torch.Tensor)]
     captured = _capture(graph, inputs, *how, shared=set())
     if captured is None:  # inputs that share a storage, and one of them is written
-        tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
         captured = _capture(graph, inputs, *how, shared=_shared_storages(tensors))
     if captured is None:
         raise Uncaptured("a written input shares its storage with a literal", None, None)
@@ -100,6 +102,12 @@ def _capture(
     shared: set[int],
 ) -> Captured | None:
     """None where an input that shares its storage is written and `shared` does not say so."""
+    given, inputs = inputs, plain(inputs)
+    names = [
+        Name(f"{name.label}{part}", name.fixed)
+        for name, value in zip(names, given, strict=True)
+        for _, part in leaves(value)
+    ]
     shape_env = shape_env_of(inputs)
     if shape_env is not None and shape_env.frozen:
         raise CaptureError("a size that torch takes no guards of any more")
@@ -119,7 +127,7 @@ def _capture(
         # transforms inside the graph count on the mode; gradients to its inputs are not recorded
         with torch.inference_mode(False), torch.set_grad_enabled(before[0] and (own or not wanted)):
             with tracing(tracer), _engine(inputs, native) if trains else nullcontext():
-                out = steps.run(*_inputs(tracer, inputs, names, shared))
+                out = steps.run(*whole(given, _inputs(tracer, inputs, names, shared)))
             steps.node = None
             with tracer.fake_mode:
                 captured = _finish(tracer, out, title)

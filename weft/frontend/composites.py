@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_wrapper
 
 from weft.frontend.decompositions_mended import IN_PYTHON
 from weft.frontend.products import FUNCTIONS, Products, product
@@ -57,7 +58,7 @@ class Composites(TorchFunctionMode):
             with self:
                 return LOOKED_INTO[func](*args, **kwargs)
         op = KEPT_CALLS.get(func)
-        if op is None or self._transformed(args):
+        if op is None or self._transformed((*args, *kwargs.values())):
             return (in_parts(func, args) or OWN.get(func, func))(*args, **kwargs)
         arguments = op._schema.arguments
         given = dict(zip((a.name for a in arguments), args, strict=False), **kwargs)
@@ -69,7 +70,10 @@ class Composites(TorchFunctionMode):
         return self.tracer.record(op, tuple(positional), given)
 
     def _transformed(self, args: Any) -> bool:
-        """Under autocast, vmap or an inner autograd the call means more than the op."""
+        """Under autocast, vmap or an inner autograd the call means more than the op, and of a
+        tensor that is made of others what that says."""
+        if any(map(is_wrapper, args)):
+            return True
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         devices = {t.device.type for t in tensors} - {"meta"}  # meta has no autocast
         wanted = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)

@@ -22,10 +22,10 @@ from weft.frontend.aten.table import Decline, Row
 from weft.frontend.schema import with_defaults
 from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of, encode_call
 from weft.library.calls import operator, torch_object
-from weft.scalar.sizes import Size, differ, hint
-from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, widen
+from weft.scalar.sizes import Extent, Size, Undecided, differ, hint
+from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, view, widen
 from weft.tensor.marks import plain
-from weft.tensor.ops import Extern, Input, Part
+from weft.tensor.ops import Extern, Input, Part, positions
 from weft.tensor.recurrence import Recurrence
 
 TILES = 1 << 20  # products of a call, from which on ATen's tiles are worth a call of their own
@@ -154,9 +154,20 @@ def _finish(aten: Aten, value: Tensor | Number | None, wanted: TensorType) -> Te
     out = cast(value, wanted.dtype)
     if out.rank == 0 and wanted.shape:
         out = broadcast(out, wanted.shape)
-    if out.rank != len(wanted.shape) or any(map(differ, out.shape, wanted.shape)):
+    if out.rank != len(wanted.shape) or any(map(_contradicts, out.shape, wanted.shape)):
         raise VerifyError(f"the row of {aten.target} gives {out.type}, torch says {wanted}")
-    return out
+    return view(out, wanted.shape, positions(out.rank)) if out.shape != wanted.shape else out
+
+
+def _contradicts(extent: Extent, wanted: Extent) -> bool:
+    """Whether two extents differ; the hints tell where sizes decide it, for torch's is guarded.
+
+    Of min(s0, s1) torch says s0, and guards s0 <= s1: no range holds that, so nothing proves it.
+    """
+    try:
+        return differ(extent, wanted)
+    except Undecided:
+        return hint(extent) != hint(wanted)
 
 
 # --- operands -----------------------------------------------------------------------------------

@@ -13,16 +13,20 @@ from typing import Any, Literal
 
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._library.custom_ops import OPDEFS
 from torch._ops import OpOverload
 
 import weft.frontend.decompositions_mended  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from weft.core.errors import CaptureError
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.encoder_layers import LAYERS
+from weft.frontend.quantised_calls import CALLS
 from weft.library.collectives import is_ordered
 
 aten = torch.ops.aten
 
+
+OWN = ("aten", "prims", "weft")  # namespaces whose ops this table knows
 
 # pure       returns fresh tensors
 # view       returns views of its first argument
@@ -51,7 +55,7 @@ def effect(op: OpOverload) -> Effect:
         return "write"
     if op in KEPT.values():
         return "pure"
-    if is_implicit(op):
+    if is_implicit(op) or str(op) in CALLS or is_explicit(op):
         return "composite"
     if op in _MAYBE_VIEWS or any(a.alias_info is not None for a in schema.arguments):
         return "view"
@@ -73,9 +77,24 @@ def is_implicit(op: OpOverload) -> bool:
     )
 
 
+@cache
+def is_explicit(op: OpOverload) -> bool:
+    """Whether Python says what it does, for all devices, in other ops: not of a custom op, which
+    is one call on purpose."""
+    name = str(op).removesuffix(".default").replace(".", "/", 1)
+    told = f"{name}/CompositeExplicitAutograd" in torch.library._impls
+    return told and op.namespace not in OWN and op._schema.name not in OPDEFS
+
+
 def composition(op: OpOverload) -> Callable[..., Any]:
     """A composite op as a function that calls other ops."""
-    return op.decompose if is_implicit(op) else decompositions()[op]
+    if is_implicit(op):
+        return op.decompose
+    if str(op) in CALLS:
+        return CALLS[str(op)]
+    if is_explicit(op):
+        return partial(op._op_dk, torch._C.DispatchKey.CompositeExplicitAutograd)
+    return decompositions()[op]
 
 
 @cache
@@ -131,9 +150,17 @@ HOMES = (torch.nn.functional, WHOLE), (torch, ("layer_norm", "rms_norm"))
 KEPT_CALLS = {getattr(home, name): KEPT[name] for home, names in HOMES for name in names}
 KEPT_CALLS.update({op: op for op in KEPT.values()})
 
+IDENTITY = {aten.detach.default, aten.alias.default, aten.lift.default}
+# Composites that do not depend on the maxima they take.
+STEADY = {aten._log_softmax.default, aten.logsumexp.default}
+
 # They write running statistics.
-BATCH_NORMS = """native_batch_norm cudnn_batch_norm miopen_batch_norm
-_native_batch_norm_legit""".split()
+BATCH_NORMS = {
+    aten.native_batch_norm.default,
+    aten.cudnn_batch_norm.default,
+    aten.miopen_batch_norm.default,
+    aten._native_batch_norm_legit.default,
+}
 
 # The functional form where the name does not give it.
 _FUNCTIONAL = {aten._index_put_impl_.default: aten.index_put.default}

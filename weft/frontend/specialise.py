@@ -27,15 +27,15 @@ from torch._guards import TracingContext
 from torch._ops import HigherOrderOperator
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable
 
 from weft.core.errors import ENVIRONMENT, CaptureError, UnsupportedOpError, WeftError, sentence
 from weft.core.node import Node
+from weft.frontend.assumptions import ANY, CONSTANTS, Assumptions, Check
 from weft.frontend.capture import Name, Uncaptured, capture
 from weft.frontend.composites import in_transform
 from weft.frontend.derivatives import differentiates, passes_torchs
 from weft.frontend.extents import Source, is_unbacked, narrow, shape_env_of, with_free_sizes
-from weft.frontend.graph import ANY, CONSTANTS, Assumptions, Captured, Check, Runner, entry
+from weft.frontend.graph import Captured, Runner, entry
 from weft.frontend.lines import innermost_line
 from weft.frontend.parts import (
     EAGER,
@@ -48,6 +48,7 @@ from weft.frontend.parts import (
     stays_whole,
 )
 from weft.frontend.stored import Store, packed, unpacked
+from weft.frontend.subclasses import picked, plain
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +125,8 @@ class Special:
 
     def fits(self, inputs: Sequence[Any]) -> bool:
         """Whether the inputs whose values were read still have those."""
-        return all(repr(inputs[i].item()) == repr(value) for i, value in self.numbers.items())
+        whole = plain(inputs) if self.numbers else inputs
+        return all(repr(whole[i].item()) == repr(value) for i, value in self.numbers.items())
 
     def arm(self, inputs: Sequence[Any]) -> None:
         """Make the fast check, from inputs that satisfy the record."""
@@ -284,14 +286,14 @@ class GraphProgram:
             return Special(assumed, self._in_parts(at), {}, True)
 
     def _compiled(self, assumed: Assumptions, inputs: Sequence[Any]) -> Special:
-        if not self._wants_gradients(inputs) or _is_apart(assumed):
+        wanted = self._wants_gradients(inputs)
+        if not (wanted or assumed.wrappers) or _is_apart(assumed) or self.differentiate is None:
             return self._traced(assumed, inputs)
         try:
-            if trains(self.graph):
-                return self._traced(assumed, inputs, trained=True)
+            if not wanted or trains(self.graph):
+                return self._traced(assumed, inputs, trained=wanted)
         except CaptureError as error:  # AOTAutograd may take apart what stands in the way
             log.info("%s goes through AOTAutograd: %s", self.session.title, sentence(error))
-        assert self.differentiate is not None
         return Special(assumed, self.differentiate(self.graph, inputs), {}, True)
 
     def _traced(
@@ -303,11 +305,12 @@ class GraphProgram:
             if _is_apart(assumed) and (captured.mutations or self._wants_gradients(inputs)):
                 raise CaptureError("tensors of one storage at a distance that is a size")
             self.settled = captured.sizes
-            return self.special(assumed, captured, len(inputs))
+            apart = picked(inputs) if assumed.wrappers else None
+            return self.special(assumed, captured, len(assumed.inputs), apart)
 
-    def special(self, assumed: Assumptions, captured: Captured, arity: int) -> Special:
+    def special(self, assumed: Assumptions, captured: Captured, arity: int, apart: Any) -> Special:
         """A captured program, built."""
-        call = entry(captured, self.session.compiled(captured), arity, self._in_eager)
+        call = entry(captured, self.session.compiled(captured), arity, self._in_eager, apart)
         return Special(assumed, call, captured.numbers, bool(captured.mutations), captured)
 
     def _captured(self, inputs: Sequence[Any], trained: bool) -> Captured:
@@ -326,7 +329,7 @@ class GraphProgram:
         return captured
 
     def _wants_gradients(self, inputs: Sequence[Any]) -> bool:
-        """Whether AOTAutograd has to see the graph: for gradients, or for tensor subclasses."""
+        """Whether AOTAutograd has to see the graph."""
         if self.differentiate is None:
             return False
         if differentiates(self.graph):
@@ -342,7 +345,7 @@ class GraphProgram:
         switches = (n for n in self.graph.graph.nodes if n.target is torch._C._set_grad_enabled)
         if wanted and not torch.is_grad_enabled() and any(n.args[0] for n in switches):
             raise CaptureError("gradients are switched on inside the graph")
-        return (wanted and torch.is_grad_enabled()) or any(map(is_traceable, tensors))
+        return wanted and torch.is_grad_enabled()
 
     def _in_eager(self, error: Exception) -> Callable[..., Any]:
         self.session.refuse(error)

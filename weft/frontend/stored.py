@@ -32,8 +32,9 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._pytree import tree_structure, tree_unflatten
 
 from weft.core.node import Graph, make
+from weft.frontend.assumptions import ANY, EXACT, PLAIN, Assumptions
 from weft.frontend.capture import Name
-from weft.frontend.graph import ANY, EXACT, PLAIN, Assumptions, Captured, Placeholder
+from weft.frontend.graph import Captured, Placeholder
 from weft.frontend.lines import innermost_line
 from weft.frontend.parts import FX
 
@@ -152,7 +153,7 @@ def _told(value: Any, number: dict[torch.fx.Node, int]) -> str:
 
 def _inputs(inputs: Sequence[Any]) -> list[str]:
     assumed = Assumptions.of(inputs)
-    if assumed.sharing or _get_current_function_mode_stack():
+    if assumed.sharing or assumed.wrappers or _get_current_function_mode_stack():
         raise Untold("inputs that share a storage, or a mode that sees calls")
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:  # type: ignore[attr-defined]
         raise Untold("hooks of saved tensors")

@@ -137,6 +137,7 @@ def restored(found: tuple[Any, ...], session: Session) -> Callable[..., Any]:
 def _program(half: tuple[Any, ...], session: Session) -> GraphProgram:
     assumed, kept, (make, given) = half
     program = GraphProgram(lambda: make(*given), session)
-    special = program.special(assumed, unpacked(kept, session.title), len(assumed.inputs))
+    captured = unpacked(kept, session.title)
+    special = program.special(assumed, captured, len(assumed.inputs), None)
     program.specials = OrderedDict({assumed: [special]})
     return program

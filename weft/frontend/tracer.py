@@ -18,23 +18,21 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass_type as is_wrapper_type
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from weft.core.errors import CaptureError
 from weft.core.node import Node, make
 from weft.frontend import schema
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
+from weft.frontend.assumptions import PLAIN
 from weft.frontend.floats import Floats
-from weft.frontend.graph import PLAIN, Geometry, Placeholder
+from weft.frontend.graph import Geometry, Placeholder
 from weft.frontend.randoms import Draws
 from weft.frontend.torch_level import NOTHING, Aten, encode_call, type_of
 from weft.tensor.ops import Input, Part
 
 aten = torch.ops.aten
-
-_IDENTITY = {aten.detach.default, aten.alias.default, aten.lift.default}
-_STEADY = {aten._log_softmax.default, aten.logsumexp.default}
-_BATCH_NORMS = {getattr(aten, name).default for name in schema.BATCH_NORMS}
 
 
 class Tracer(TorchDispatchMode):
@@ -70,6 +68,8 @@ class Tracer(TorchDispatchMode):
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if any(map(is_wrapper_type, types)):
+            return NotImplemented  # its own dispatch says what the call computes
         if self.paused or func.namespace == "prim":
             return func(*args, **kwargs)
         return self.record(func, args, kwargs)
@@ -81,7 +81,7 @@ class Tracer(TorchDispatchMode):
             return self._number(self.ref(args[0]))
         if op is aten.size.default:
             return list(args[0].shape)
-        if op in _BATCH_NORMS:
+        if op in schema.BATCH_NORMS:
             return self._batch_norm(op, args)
         if op._schema.name.startswith("aten::_foreach_"):  # by torch: one call for each tensor
             with self:
@@ -97,7 +97,7 @@ class Tracer(TorchDispatchMode):
         if schema.reads_storage(op) and self.fake(args[0]).storage_offset():
             raise CaptureError(f"{op} of a view that does not begin where its storage does")
         if what == "composite":
-            before, self.steady = self.steady, op in _STEADY
+            before, self.steady = self.steady, op in schema.STEADY
             try:
                 with self, self.dispatcher():
                     return schema.composition(op)(*args, **kwargs)
@@ -165,7 +165,7 @@ class Tracer(TorchDispatchMode):
 
     def emit(self, op: OpOverload, *args: Any, index: int = 0, **kwargs: Any) -> Node:
         """A node on values rather than tensors; returns its result number `index`."""
-        if op in _IDENTITY:
+        if op in schema.IDENTITY:
             stops = op is aten.detach.default and self.differentiates
             return self._stopped(args[0], self.fakes[args[0]]) if stops else args[0]
         outs = self.call(op, tree_map_only(Node, self.fakes.__getitem__, args), kwargs)
@@ -289,7 +289,7 @@ class Tracer(TorchDispatchMode):
             args, kwargs = (args[0], lengths, dim), {}
         value = read(parent, self.emit)
         outs = self.call(op, self._fakes(args), kwargs)
-        if op in _IDENTITY:
+        if op in schema.IDENTITY:
             fake = tree_leaves(outs)[0]
             made: list[Node | None] = [self._stopped(value, fake) if self._stops(op) else value]
         else:
@@ -385,8 +385,7 @@ class Tracer(TorchDispatchMode):
         outs = self.record(kept if known else plain, call, {})
         for tensor, new in zip(known, outs[3:], strict=True) if training else ():
             write(self.ref(tensor), self.value(new), self.emit)
-        unused = [outs[2]] * (len(op._schema.returns) - 3)  # cudnn's workspace, for its backward
-        return (*outs[:3], *unused)
+        return (*outs[:3], *[outs[2]] * (len(op._schema.returns) - 3))  # cudnn's workspace too
 
     # Names and places
 

@@ -22,7 +22,7 @@ from weft.runtime.collectives import unified
 from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import KernelReport, Report
-from weft.scalar.blocks import combining, loops_in
+from weft.scalar.blocks import combining, keeps, loops_in
 from weft.scalar.nest import Buffer, Call, Kernel, Program, Rows
 from weft.scalar.resize import sizes_of
 from weft.scalar.structure import copies, is_checked, restates
@@ -302,8 +302,9 @@ def once(program: Program, constants: Collection[int]) -> list[Kernel]:
     found: list[Kernel] = []
     for step in program.steps:
         fixed = isinstance(step, Kernel) and all(b.name in known for b in step.inputs)
-        fixed = fixed and not sizes_of(step)
-        if isinstance(step, Kernel) and fixed and not any(b.name in returned for b in step.outputs):
+        if not isinstance(step, Kernel) or not fixed or sizes_of(step) or not keeps(step):
+            continue
+        if not any(b.name in returned for b in step.outputs):
             known.update(b.name for b in step.outputs)
             found.append(step)
     return found

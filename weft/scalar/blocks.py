@@ -8,13 +8,16 @@ substitute_block(block, {a0: constant(0)})  # replaces a term wherever it occurs
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
+from operator import itemgetter
 from typing import TypeVar
 
 from weft.core.node import Change, Node, make, op_of, postorder, rebuild
+from weft.core.types import TensorType
 from weft.scalar.index import simplify
 from weft.scalar.intervals import Ranges
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, walk
 from weft.scalar.ops import apply, constant
+from weft.scalar.sizes import hint
 
 Index = tuple[Node, ...]
 S = TypeVar("S", bound=Stmt)
@@ -86,6 +89,23 @@ def stored_in(block: Block) -> set[Buffer]:
 def combining(block: Block) -> list[Store]:
     """The stores that combine values with what is there."""
     return [s for s in walk(block) if isinstance(s, Store) and s.combines]
+
+
+def unpacks(read: Iterable[TensorType], made: int) -> bool:
+    """Whether so many bytes are made of fewer, the most of them integers of a byte: of codes.
+
+    They are not kept, even where constants alone decide them: what is quantised is to stay small.
+    """
+    each = [(hint(t.span) * t.dtype.bytes, t.dtype) for t in read]
+    most, dtype = max(each, key=itemgetter(0), default=(0, None))
+    codes = dtype is not None and dtype.is_integer and dtype.bytes == 1
+    return most > 0 and codes and made > sum(size for size, _ in each)
+
+
+def keeps(kernel: Kernel) -> bool:
+    """Whether what it makes of constants is kept from call to call."""
+    made = sum(hint(b.bytes) for b in kernel.outputs)
+    return not unpacks((b.type for b in kernel.inputs), made)
 
 
 def with_body(kernel: Kernel, body: Block, *more: Buffer) -> Kernel:

@@ -12,17 +12,19 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 
-from weft.core.node import Graph, Node, make
+from weft.core.node import Graph, Node, make, postorder
 from weft.core.passes import PassLog
 from weft.core.types import Symbolic
+from weft.scalar.blocks import unpacks
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import constant
+from weft.scalar.sizes import hint
 from weft.search.quotients import MULTIPLY
 from weft.targets.cpu import CPU
 from weft.targets.machine import Machine
 from weft.tensor.build import Tensor, concat, slice_
 from weft.tensor.build import view as view_of
-from weft.tensor.ops import Map, Reduce, View, is_expansion, moved, position
+from weft.tensor.ops import Input, Map, Reduce, View, is_expansion, moved, position
 from weft.tensor.rules_view import axes_of, compose, viewed
 
 LITTLE = 32  # times as many elements of constants as of results, at least
@@ -176,9 +178,17 @@ def side_by_side(
 
 
 def selections(graph: Graph, once: Collection[Node], target: Machine) -> set[Node]:
-    """Constants that select between others: in what reads them, each call would select anew."""
+    """Constants that select between others: in what reads them, each call would select anew.
+
+    Not those that are made of fewer bytes of codes, which stay as narrow as they are stored.
+    """
     if not once or not isinstance(target, CPU):
         return set()
     some = {n for n in once if isinstance(n.op, Map) and n.op.function.name == "where"}
-    some = {n for n in some if not is_expansion(n)}
+    some = {n for n in some if not is_expansion(n) and not _unpacks(n)}
     return {n for n, users in graph.users().items() if n in some and not some.issuperset(users)}
+
+
+def _unpacks(node: Node) -> bool:
+    read = [n.type for n in postorder(node) if isinstance(n.op, Input)]
+    return unpacks(read, hint(node.type.size) * node.type.dtype.bytes)

@@ -50,6 +50,7 @@ CPU_SCHEDULE = scheduled(
     "cpu.list_live",
     "cpu.tile_dot_products",
     "cpu.block_contraction",
+    "cpu.spread_sums",
     "cpu.split_reduction",
     "cpu.sweep_rows",
     "cpu.stage_rows",

@@ -7,12 +7,21 @@ import math
 
 import numpy as np
 
-from weft.core.types import f32
+from weft.core.types import f32, i32
 from weft.frontend.aten.formulas import is_nan
 from weft.frontend.aten.table import Row, axis_of, rows
 from weft.scalar.ops import ge, le, maximum, minimum, where
 from weft.scalar.ops import round_even as nearest
-from weft.tensor.build import Operand, Tensor, broadcast_in, cast, reshape
+from weft.tensor.build import (
+    Operand,
+    Tensor,
+    broadcast_in,
+    cast,
+    matmul,
+    reshape,
+    transpose,
+    widen,
+)
 
 BELOW = float(np.nextafter(np.float32(2**63), np.float32(0)))  # the last f32 that an i64 holds
 
@@ -53,9 +62,48 @@ def by_channel(
     return fake_quantize(x, factor, zero, low, high, BELOW)
 
 
+def rounded(zero_point: Tensor, low: int, high: int) -> Tensor:
+    """The zero point that training has made: the nearest integer within the range."""
+    return minimum(maximum(nearest(zero_point), low), high)
+
+
+def learnable(
+    x: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: int, factor: float = 1.0
+) -> Tensor:
+    zero = rounded(reshape(cast(zero_point, f32), ()), low, high)
+    return fake_quantize(x, reshape(scale, ()), cast(zero, x.dtype.compute), low, high)[0]
+
+
+def learnable_by_channel(
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    axis: int,
+    low: int,
+    high: int,
+    factor: float = 1.0,
+) -> Tensor:
+    return by_channel(x, scale, rounded(zero_point, low, high), axis, low, high)[0]
+
+
+def int_mm(a: Tensor, b: Tensor) -> Tensor:
+    """Sums of products of i8, exact in i32."""
+    return matmul(cast(a, i32), cast(b, i32))
+
+
+def int8_weights(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+    """x times the transpose of i8 weights, each row of which has a scale."""
+    wide = x.dtype.compute
+    return matmul(widen(x), transpose(cast(weight, wide))) * cast(scales, wide)
+
+
 ROWS: dict[str, Row] = rows(
     "stored",
     {
+        "_int_mm": int_mm,
+        "_weight_int8pack_mm": int8_weights,
+        "_fake_quantize_learnable_per_tensor_affine": learnable,
+        "_fake_quantize_learnable_per_channel_affine": learnable_by_channel,
         "fake_quantize_per_tensor_affine_cachemask": fake_quantize,
         "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": by_tensors,
         "fake_quantize_per_channel_affine_cachemask": by_channel,

@@ -11,7 +11,7 @@ from weft.core.types import TensorType, i32, i64
 from weft.kernel.ops import Permute, Splat, VectorLoad, VectorStore, lanes_of
 from weft.scalar.affine import from_linear, function_of, linear, plus
 from weft.scalar.blocks import address
-from weft.scalar.index import TRUE, simplify
+from weft.scalar.index import FALSE, TRUE, simplify
 from weft.scalar.intervals import Interval
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
 from weft.scalar.ops import (
@@ -29,6 +29,7 @@ from weft.scalar.ops import (
 from weft.scalar.reach import bounds
 from weft.scalar.symbols import bounded
 from weft.tile.analysis.access import stride_along, window
+from weft.tile.lower.tables import Table, table
 
 FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 FAR = 1 << 62  # where no index is
@@ -43,11 +44,6 @@ class Vector:
     lanes: int
     count: Node | None
     role: str
-
-
-def _values(node: Node) -> tuple[Node, ...]:
-    """What is lowered before a node: not the indices of a load, which become an address."""
-    return () if isinstance(node.op, Load) else node.args
 
 
 def flat(buffer: Buffer) -> Buffer:
@@ -67,7 +63,16 @@ class Lowering:
         self.words: dict[Node, Node] = {}
 
     def term(self, node: Node) -> Node:
-        return bottom_up(node, self.memo, self._term, _values)
+        return bottom_up(node, self.memo, self._term, self._values)
+
+    def _values(self, node: Node) -> tuple[Node, ...]:
+        """What is lowered before a node: not the indices of a load, which become an address."""
+        return () if isinstance(node.op, Load) or self._table(node) else node.args
+
+    def _table(self, node: Node) -> Table | None:
+        """The term as a table that the lanes look up."""
+        v = self.vector
+        return table(node, v.lanes) if v and v.axis in free_variables(node) else None
 
     def _term(self, node: Node) -> Node:
         v = self.vector
@@ -78,6 +83,8 @@ class Lowering:
         if not node.args:
             return node
         by_axis = v is not None and v.axis in free_variables(node)
+        if (found := self._table(node)) is not None:
+            return make(Permute(), found.values, self.term(found.at))
         if v is not None and by_axis and (narrow := self._compare_lanes(node, v)) is not None:
             return narrow
         if v is not None and function_of(node) == "i32" and node.args[0] is v.axis:
@@ -85,6 +92,8 @@ class Lowering:
         args = [self.term(a) for a in node.args]
         if function_of(node) == "and" and TRUE in args:
             return args[args.index(TRUE) - 1]
+        if function_of(node) == "where" and args[0] in (TRUE, FALSE):
+            return args[1 if args[0] is TRUE else 2]
         if v is None or not (by_axis or any(a.type.lanes > 1 for a in args)):
             same = all(x is y for x, y in zip(args, node.args, strict=True))
             return node if same else make(node.op, *args)
@@ -139,8 +148,10 @@ class Lowering:
         if limit.type.lanes > 1:  # it depends on what the lanes have folded
             return None
         holds = FUNCTIONS[name].evaluate
-        if isinstance(limit.op, Constant) and all(holds(i, limit.op.value) for i in range(v.lanes)):
-            return TRUE
+        if isinstance(limit.op, Constant):
+            answers = {bool(holds(i, limit.op.value)) for i in range(v.lanes)}
+            if len(answers) == 1:
+                return TRUE if answers.pop() else FALSE
         return compare_lanes(name, v.lanes, limit)
 
     def _load(self, node: Node, load: Load) -> Node:
@@ -149,6 +160,8 @@ class Lowering:
         condition, fill = node.args[rank:] or (TRUE, constant(0, target.type.dtype))
         condition = self.term(condition)
         always = condition is TRUE
+        if condition is FALSE:
+            return self.term(fill)
         if v is None or (not self._varies(where) and condition.type.lanes == 1):
             guard = () if always else (condition, fill)
             return make(Load(target, not always), self.term(where), *guard)

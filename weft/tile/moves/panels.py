@@ -14,19 +14,21 @@ in_panels(c, 32)                        # how a tile that starts at a column rea
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar.affine import function_of, has_symbol
-from weft.scalar.blocks import loads
+from weft.scalar.blocks import loads, loops_from, nodes, substitute_block
 from weft.scalar.index import simplify
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Store
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Store, walk
 from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
 from weft.scalar.sizes import Size
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, length, ranges_in, span, stride_of, trips
-from weft.tile.moves.loops import Labels, around, guarded, nested, upto
+from weft.tile.analysis.access import Contraction, Ranges, length, ranges_in, span, stride_of, trips
+from weft.tile.moves.loops import Labels, around, guarded, nested, renamed, upto
+from weft.tile.moves.peel import cuts, simplify_block
 
 Read = Callable[[Node], Node]  # what a tile that starts at a column reads
 
@@ -116,8 +118,42 @@ def panel(
     value = guarded(value, line, apply("lt", line, last)) if pads else value
     store = Store(packed, index, simplify(value, {}))
     over = [*(replace(r, axis=fresh[r.axis]) for r in loops), *spans]
-    fill = nested(over, (store,), step=1, role="free", bind="", folds=())
+    fields = {"step": 1, "role": "free", "bind": "", "folds": ()}
+    fill = _even(nested(over, (store,), **fields), labels)
     return (Local(packed), *fill), make(Load(packed), *(r.axis for r in loops), column)
+
+
+def _even(fill: Block, labels: Labels) -> Block:
+    """The nest over groups, and parts of groups, where its value asks for a place in a group.
+
+    In each part memory is even along rows, so that registers transpose what they read.
+    """
+    (nest,) = fill
+    assert isinstance(nest, For)
+    store = loops_from(nest)[-1].body
+    units = [int(value_of(n.args[1]) or 0) for n in nodes(store) if _is_place(n, nest)]
+    unit = max(units, default=0)
+    if unit < 2 or nest.extent is None or nest.extent % unit or nest.lo is not constant(0):
+        return fill
+    rest = labels.axis("k")
+    place = apply("add", apply(multiply, nest.axis, constant(unit)), rest)
+    groups = replace(nest, hi=constant(nest.extent // unit))
+    ranges: Ranges = {groups.axis: (0, nest.extent // unit - 1), rest: (0, unit - 1)}
+    body = simplify_block(substitute_block(nest.body, {nest.axis: place}), ranges)
+    inner = ranges_in(body, ranges)
+    found = {c for s in walk(body) for c, _ in cuts(s, rest, unit, inner)}
+    ends = sorted({0, unit, *(c for c in found if isinstance(c, int) and 0 < c < unit)})
+    parts: list[For] = []
+    for start, end in pairwise(ends):
+        within: Ranges = {**ranges, rest: (0, end - start - 1)}
+        moved = substitute_block(body, {rest: apply("add", rest, constant(start))})
+        part = simplify_block(moved, within)
+        parts.append(replace(nest, axis=rest, hi=constant(end - start), body=part))
+    return (replace(groups, body=tuple(s for p in parts for s in renamed((p,), labels))),)
+
+
+def _is_place(term: Node, loop: For) -> bool:
+    return function_of(term) == "floormod" and term.args[0] is loop.axis
 
 
 def panels(c: Contraction, width: int, labels: Labels, names: set[str]) -> tuple[Kernel, Node]:

@@ -20,10 +20,12 @@ from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, chain, contraction, term_cost, trips
 from weft.tile.moves.join import collapse
+from weft.tile.moves.loops import Labels
+from weft.tile.moves.spread import spread_nest
 from weft.tile.moves.stage import rows_staged
 from weft.tile.price.axes import access_cost, best_axis_alone
 from weft.tile.price.latency import latency_ns
-from weft.tile.price.products import dot_tile, panels_cost, terms_cost, tiles_cost
+from weft.tile.price.products import ACROSS, dot_tile, panels_cost, terms_cost, tiles_cost
 from weft.tile.price.traffic import memory_ns
 
 SHORT, PART = 128, 4  # iterations that lanes of a part of a warp share, and how many these are
@@ -82,11 +84,24 @@ def _instructions(stmt: For, target: Machine) -> float:
     if stmt.role != "reduce" and any(map(contraction, loops_in(stmt.body))):
         inner = [s for s in stmt.body if isinstance(s, For)]
         return trips(stmt) * sum(_instructions(s, target) for s in inner)
+    cost = best_cost(stmt, target)
+    gpu = isinstance(target, GPU)
+    nest = None if gpu else spread_nest(stmt, target.lanes(4), Labels((stmt,)))
+    return min(cost, spread_cost(nest)) if nest else cost
+
+
+def best_cost(stmt: For, target: Machine) -> float:
+    """Vector instructions of a nest with the best of its axes over lanes."""
     stmt = _whole_rows(stmt, target)
     cost = best_axis_alone(stmt, target)[0]
     if isinstance(target, GPU) and _has_short_rows(stmt, target):
         cost = min(cost, best_axis_alone(stmt, replace(target, warp=PART))[0] * PART / target.warp)
     return cost
+
+
+def spread_cost(nest: For) -> float:
+    """Vector instructions of a nest whose sums over groups are spread over lanes."""
+    return _scheduled(place((nest,), partial=True)) + trips(*chain(nest, "free")[0]) * ACROSS
 
 
 def _whole_rows(stmt: For, target: Machine) -> For:

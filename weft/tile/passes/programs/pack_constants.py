@@ -17,7 +17,16 @@ from dataclasses import dataclass, field, replace
 
 from weft.core.node import Node, postorder
 from weft.scalar import nest
-from weft.scalar.blocks import loads, map_each, map_loops, nodes, substitute_block, with_body
+from weft.scalar.blocks import (
+    keeps,
+    loads,
+    map_each,
+    map_loops,
+    nodes,
+    substitute_block,
+    unpacks,
+    with_body,
+)
 from weft.scalar.nest import Block, For, Kernel, Load, Program, Update
 from weft.scalar.ops import apply
 from weft.scalar.sizes import hint
@@ -39,7 +48,7 @@ def pack_constants(program: Program, constants: Collection[int], target: Machine
     def one(kernel: Kernel) -> list[Kernel]:
         is_known = all(b.name in known for b in kernel.inputs)
         made = [kernel] if is_known else packed(kernel, known, names, target, few=True)
-        fixed = made if is_known else made[:-1]
+        fixed = made[:-1] if not is_known else made if keeps(kernel) else []
         known.update(b.name for k in fixed for b in k.outputs)
         return made
 
@@ -90,6 +99,9 @@ class _Packing:
             if not self.fixed(side.right) or not turns(found, self.target):
                 return stmt
         side, around = longest(side, around)
+        read = [b.type for b in loads(side.right)]
+        if unpacks(read, max(hint(t.size) for t in read) * side.right.type.dtype.bytes):
+            return stmt
         if any(span(f) is None for f in _read_along(side, around)):
             return stmt
         side = self.pack(replace(side, outer=(*around, *side.outer)), width)
