@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +112,32 @@ def measure(threads: int) -> Limits:
     )
 
 
-def read_and_dot(threads: int) -> tuple[float, float]:
-    """GB/s of reading 1 GB from memory, and GOP/s of int8 products (0: the CPU has none)."""
+@dataclass(frozen=True)
+class Peaks:
+    """GB/s of reading from memory, and G operations a second of products of each kind.
+
+    Those of int8 are the dot products of vectors (VNNI), not tiles; 0 where a CPU has none.
+    """
+
+    read: float
+    f32: float
+    bf16: float
+    int8: float
+    int8_one_thread: float
+
+    def best_of(self, other: Peaks) -> Peaks:
+        return Peaks(*map(max, astuple(self), astuple(other)))
+
+
+def peaks(threads: int, last_cache: int) -> Peaks:
+    """Measures them, in a second or two; what is read is four times the last cache or more."""
     loops = library()
-    return float(loops.limits_read(threads, 1 << 30)), max(
-        float(loops.limits_dot_i8(threads)) for _ in range(TRIALS)
-    )
+    rates = (
+        [loops.limits_read(threads, max(1 << 30, 4 * last_cache)), loops.limits_fma(threads, 0),
+         loops.limits_fma(threads, 1), loops.limits_dot_i8(threads), loops.limits_dot_i8(1)]
+        for _ in range(TRIALS)
+    )  # fmt: skip
+    return Peaks(*map(max, *rates))
 
 
 # ---- the work of a program

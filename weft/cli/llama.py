@@ -104,23 +104,32 @@ def random_blocks(random: np.random.Generator, rows: int, columns: int, kind: st
     return blocks.reshape(rows, -1)
 
 
-def library(folder: str, *patterns: str) -> ctypes.CDLL:
+def library(folder: str, *patterns: str) -> Path:
     """The library of the first pattern that a folder has; SourceError if it has none."""
     for pattern in patterns:
         for path in sorted(Path(folder).glob(pattern)):
             if "common" not in path.name:
-                return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+                return path
     raise SourceError(f"{folder} has no {patterns[0]} of llama.cpp")
+
+
+def version(folder: str) -> str:
+    """The name of the library, which has its version."""
+    return library(folder, *LIBRARY).name
+
+
+def loaded(folder: str, *patterns: str) -> ctypes.CDLL:
+    return ctypes.CDLL(str(library(folder, *patterns)), mode=ctypes.RTLD_GLOBAL)
 
 
 class Llama:
     """A model in llama.cpp's memory; WeftError if the library cannot load it."""
 
     def __init__(self, folder: str, path: Path, threads: int) -> None:
-        base = library(folder, "libggml.so", "libggml.v*.so", "libggml.*.so")
+        base = loaded(folder, "libggml.so", "libggml.v*.so", "libggml.*.so")
         if hasattr(base, "ggml_backend_load_all_from_path"):
             base.ggml_backend_load_all_from_path(folder.encode())
-        self.lib = lib = library(folder, *LIBRARY)
+        self.lib = lib = loaded(folder, *LIBRARY)
         for name in ("llama_model_default_params", "llama_context_default_params"):
             getattr(lib, name).restype = Parameters
         for name in ("llama_model_load_from_file", "llama_init_from_model", "llama_get_memory"):

@@ -1,253 +1,340 @@
 """`weft bench cpu --quantized`: a decoder layer with weights of few bits, beside other systems.
 
 results = run(Settings(("eager", "weft")), tell)
-show(*tables(results))
+results.ratio("int8", "decode", BEST)       # how many times as fast as the best peer weft is
 
-Each backend and row has a process of its own, and the rounds of backends take turns. The weights
-of a round are more than caches hold, so they come from memory: `percent` is of the read bandwidth
-that a loop in C reaches in the same run, in prefill of the peak of int8 products (of bf16 or f32
-products where nothing is rounded to int8).
+Each backend and row has a process of its own, and the rounds of backends take turns. A round goes
+over copies of the layer that exceed the last cache, so that weights come from memory. An output is
+compared with that of eager: a peer that is wrong has no figure, and is never the best.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 import re
 import statistics
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+from weft.cli import habits
 from weft.cli import lowbit_peers as peers
 from weft.cli.bench import StillChild
-from weft.cli.clocks import CPUClock
-from weft.cli.habits import status
-from weft.cli.limits import Limits, measure, read_and_dot
-from weft.cli.lowbit_layer import F32, PHASES, ROWS, Row, dense_layer, flops, given
-from weft.cli.output import milliseconds, number, table
-from weft.cli.suite_text import machine
+from weft.cli.limits import Peaks
+from weft.cli.limits import peaks as measure
+from weft.cli.lowbit_layer import BF16, PHASES, ROWS, arguments, dense_layer, operations
 from weft.core.errors import SourceError, choice
 from weft.runtime.child import ChildError, answer
+from weft.targets.cpu import host
 
 BACKENDS = tuple(peers.BUILD)
 OURS = "weft"
-PREFILL_LAYERS = 2
-LIMIT = 900.0  # seconds that building the layers of a row may take
+BASE = "weft bf16"  # dense: it takes turns with every row
+ONE = "weft 1 thread"
+BEST = "best peer"
+NOT_PEERS = (OURS, BASE, ONE, "llama.cpp")  # llama.cpp rounds activations, asked or not
+ROTATION = 1.25  # of the last cache, that the weights of a round are at least
+HELD = 3  # times its bytes, that a layer needs in a process
+PREFILL_COPIES = 2
+OFF = 0.02  # relative error of weft to eager on the same codes, in bf16
+LOAD_SECONDS, ROUND_SECONDS = 300.0, 60.0  # a backend that takes longer hangs
+Phase = Literal["decode", "prefill"]
 Tell = Callable[[str], None]
+Key = tuple[str, str, int]  # a process: backend, row, threads
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`layers` is how many layers a round goes over; None: as many as caches do not hold."""
+    """`copies` of a layer in a round, None: as many as exceed the last cache."""
 
     backends: tuple[str, ...] = BACKENDS
     only: str | None = None
     threads: int | None = None
     seconds: float = 0.3
     rounds: int = 5
+    minutes: float | None = None
     llama: str | None = None
-    layers: int | None = None
+    copies: int | None = None
 
 
 @dataclass(frozen=True)
 class Cell:
     """One backend in one row and phase: milliseconds of a layer, the relative error of its output
-    to that of f32 weights, and bytes of memory that building each layer took."""
+    to that of f32 weights, of weft also to that of eager (`off`); the seconds until it was ready, and
+    the resident bytes of a copy."""
 
     ms: float | None = None
     rounds_ms: tuple[float, ...] = ()
     error: float | None = None
+    off: float | None = None
+    load_seconds: float | None = None
     resident: float | None = None
     failure: str | None = None
 
 
 @dataclass(frozen=True)
 class Results:
+    settings: Settings
     threads: int
-    read: float  # GB/s
-    dots: float  # GOP/s of int8 products; 0 where a CPU has none
-    limits: Limits
+    last_cache: int  # bytes
+    peaks: Peaks
+    copies: Mapping[str, int]  # by row, in decode
     cells: Mapping[tuple[str, str], Mapping[str, Cell]]  # by row and phase, then by backend
     absent: Mapping[str, str]
+    not_begun: Sequence[str] = ()
+
+    def ms(self, row: str, phase: str, backend: str) -> float | None:
+        """Milliseconds of a layer; in the row of dense bf16, weft is the base."""
+        name = OURS if (row, backend) == ("bf16", BASE) else backend
+        return self.cells.get((row, phase), {}).get(name, Cell()).ms
 
     def best_peer(self, row: str, phase: str) -> str | None:
-        found = {b: c.ms for b, c in self.cells[row, phase].items() if b != OURS and c.ms}
+        cells = self.cells.get((row, phase), {})
+        found = {b: c.ms for b, c in cells.items() if b not in NOT_PEERS and c.ms}
         return min(found, key=lambda b: found[b], default=None)
 
-    def ratio(self, row: str, phase: str) -> float | None:
-        """How many times as fast as the best peer weft is."""
-        best, cells = self.best_peer(row, phase), self.cells[row, phase]
-        mine = cells.get(OURS, Cell()).ms
-        other = cells[best].ms if best else None
-        return other / mine if mine and other else None
+    def ratio(self, row: str, phase: str, to: str) -> float | None:
+        """How many times as fast as a backend, or the best peer, weft is."""
+        other = self.best_peer(row, phase) if to == BEST else to
+        mine, theirs = self.ms(row, phase, OURS), other and self.ms(row, phase, other)
+        return theirs / mine if mine and theirs else None
 
-    def percent(self, row: str, phase: str, ms: float | None) -> float | None:
+    def percent(self, row: str, phase: str, backend: str = OURS) -> float | None:
         """Of the read bandwidth in decode, of the peak of products in prefill."""
-        if not ms:
-            return None
+        ms, peaks = self.ms(row, phase, backend), self.peaks
+        chosen = ROWS[row]
         if phase == "decode":
-            return ROWS[row].bytes / ms * 1e-6 / self.read * 100
-        peak = self.peak(ROWS[row])
-        return flops(PHASES[phase]) / ms * 1e-6 / peak * 100 if peak else None
+            work, peak = chosen.bytes, peaks.read
+        else:
+            work = operations(PHASES[phase])
+            peak = (peaks.bf16 or peaks.f32) if chosen.dtype == BF16 else peaks.f32
+            if chosen.activations:
+                peak = peaks.int8_one_thread if backend == ONE else peaks.int8
+        return work / ms * 1e-6 / peak * 100 if ms and peak else None
 
-    def peak(self, row: Row) -> float:
-        """G operations a second: int8 where activations are rounded, else bf16, else f32."""
-        return self.dots if row.rounds else self.limits.bf16_gflops or self.limits.gflops
+    @property
+    def passed(self) -> bool:
+        return not any(c.failure for row in self.cells.values() for b, c in row.items()
+                       if b in (OURS, BASE, ONE))  # fmt: skip
 
 
 class Session:
     """A process of one backend (runtime/child.py). Each method is a request."""
 
     def __init__(self) -> None:
-        self.calls: peers.Calls = []
-        self.layers = 1
+        self.build: peers.Build | None = None
+        self.calls: dict[str, tuple[peers.Calls, int]] = {}
 
     def load(
-        self, backend: str, row: str, phase: str, layers: int, threads: int, out: str
+        self, backend: str, row: str, phase: str, copies: int, threads: int, out: str
     ) -> dict[str, Any]:
         torch.set_num_threads(threads)
         torch.set_grad_enabled(False)
         dynamo: Any = importlib.import_module("torch._dynamo.config")
-        dynamo.recompile_limit = layers + 8  # of one forward, for many modules
-        before, self.layers = status("VmRSS"), layers
-        self.calls = peers.BUILD[backend](row, PHASES[phase], layers)
-        found, *_ = [peers.first_output(call) for call in self.calls]
+        dynamo.recompile_limit = 2 * copies + 8  # of one forward, for many modules
+        before = habits.status("VmRSS")
+        self.build = self.build or peers.BUILD[backend](row)
+        calls = self.build(PHASES[phase], copies)
+        found, *_ = [peers.first_output(call) for call in calls]
         if found is not None:
             torch.save(found, out)
-        return {"resident": (status("VmRSS") - before) / layers, "saved": found is not None}
+        self.calls[phase] = calls, copies
+        resident = (habits.status("VmRSS") - before) / copies
+        return {"resident": resident, "saved": found is not None}
 
-    def round(self, seconds: float) -> dict[str, float]:
+    def round(self, phase: str, seconds: float) -> dict[str, float]:
+        calls, copies = self.calls[phase]
+
         def once() -> None:
-            for call in self.calls:
+            for call in calls:
                 call()
 
-        return {"ms": CPUClock().median(once, seconds) * 1e3 / self.layers}
+        end, samples = time.perf_counter() + seconds, [habits.seconds(once, 1)]
+        while time.perf_counter() < end:
+            samples.append(habits.seconds(once, 1))
+        return {"ms": statistics.median(samples) * 1e3 / copies}
+
+
+@dataclass
+class Processes:
+    """The children of a run; that of dense bf16 stays for all rows."""
+
+    settings: Settings
+    threads: int
+    folder: Path
+    copies: dict[str, int] = field(default_factory=dict[str, int])
+    children: dict[Key, StillChild] = field(default_factory=dict[Key, StillChild])
+    loaded: dict[tuple[Key, str], Cell] = field(default_factory=dict[tuple[Key, str], Cell])
+
+    def load(self, key: Key, phase: str, judge: Callable[[Path], Cell]) -> Cell:
+        """A cell without times; its failure says what went wrong."""
+        if (key, phase) in self.loaded:
+            return self.loaded[key, phase]
+        backend, row, threads = key
+        child = self.children.get(key)
+        if child is None or not child.usable:
+            child = self.children[key] = self.start(key)
+        out = self.folder / f"{'-'.join(map(str, key))}-{phase}.pt"
+        count = self.copies[row] if phase == "decode" else PREFILL_COPIES
+        facts = {"backend": backend, "row": row, "phase": phase, "threads": threads}
+        child.limit, start = LOAD_SECONDS, time.monotonic()
+        try:
+            reply = child.ask(do="load", **facts, copies=self.settings.copies or count,
+                              out=str(out))  # fmt: skip
+        except ChildError as error:
+            return Cell(failure=error.message)
+        cell = judge(out) if reply["saved"] else Cell()
+        seconds = time.monotonic() - start
+        cell = replace(cell, load_seconds=seconds, resident=reply["resident"])
+        self.loaded[key, phase] = cell
+        return cell
+
+    def start(self, key: Key) -> StillChild:
+        environment = {
+            peers.LLAMA_FOLDER: self.settings.llama or "",
+            "OMP_NUM_THREADS": str(key[2]),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no processes of its own
+        }
+        log = self.folder / f"{'-'.join(map(str, key))}.log"
+        return StillChild("weft.cli.lowbit_bench", log, environment)
+
+    def round(self, key: Key, phase: str) -> float:
+        child = self.children[key]
+        child.limit = ROUND_SECONDS
+        return child.ask(do="round", phase=phase, seconds=self.settings.seconds)["ms"]
+
+    def close(self, but: Key | None = None) -> None:
+        """Ends all processes but one."""
+        for key in [key for key in self.children if key != but]:
+            child = self.children.pop(key)
+            if not child.log.closed:
+                child.close()
+            self.loaded = {k: cell for k, cell in self.loaded.items() if k[0] != key}
 
 
 def run(settings: Settings, tell: Tell) -> Results:
     """Measures all rows; SourceError where an option names what is not there."""
     chosen = [choice("backend", b, BACKENDS) for b in settings.backends]
     absent = {b: why for b in chosen if (why := peers.absent(b, settings.llama))}
-    threads = settings.threads or torch.get_num_threads()
-    todo = selected(settings.only)
-    read, dots = read_and_dot(threads)
-    limits, cells = measure(threads), dict[tuple[str, str], Mapping[str, Cell]]()
-    left = [b for b in chosen if b not in absent]
-    for row, phase in todo:
-        tell(f"{row}: {phase}")
-        wanted = dense_output(phase)
-        cells[row, phase] = compared(settings, row, phase, left, threads, wanted)
-    later = read_and_dot(threads)  # other work can only lower a figure
-    return Results(threads, max(read, later[0]), max(dots, later[1]), limits, cells, absent)
+    for backend, why in absent.items():
+        tell(f"{backend} is left out: {why}")
+    backends = [b for b in chosen if b not in absent]
+    threads, todo = settings.threads or torch.get_num_threads(), selected(settings.only)
+    start, last = time.monotonic(), host().l3
+    found, cells = measure(threads, last), dict[tuple[str, str], Mapping[str, Cell]]()
+    not_begun: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="weft-bench-") as folder:
+        processes = Processes(settings, threads, Path(folder))
+        try:
+            for row, phases in todo.items():
+                passed = time.monotonic() - start
+                if settings.minutes is not None and passed > 60 * settings.minutes:
+                    not_begun.append(row)
+                    continue
+                tell(f"{row}: {', '.join(phases)} ({passed:.0f} s)")
+                processes.copies |= copies_of((row, "bf16"), last, len(backends), processes.copies)
+                cells |= {(row, p): compared(processes, row, p, backends) for p in phases}
+                processes.close(but=(OURS, "bf16", threads))
+                found = found.best_of(measure(threads, last))  # other work can only lower a figure
+        finally:
+            processes.close()
+    return Results(settings, threads, last, found, processes.copies, cells, absent, not_begun)
 
 
-def selected(only: str | None) -> list[tuple[str, str]]:
-    every = [(row, phase) for row in ROWS for phase in PHASES]
-    found = [pair for pair in every if only is None or re.search(only, ": ".join(pair))]
+def selected(only: str | None) -> dict[str, list[str]]:
+    """The phases of rows whose `row: phase` the regular expression finds."""
+    every = [f"{row}: {phase}" for row in ROWS for phase in PHASES]
+    try:
+        found = [pair for pair in every if re.search(only or "", pair)]
+    except re.error as error:
+        raise SourceError(f"--only {only!r} is no regular expression: {error}") from None
     if not found:
-        raise SourceError(f"--only {only} finds none of: {', '.join(map(': '.join, every))}")
-    return found
+        raise SourceError(f"--only {only!r} finds none of: {'; '.join(every)}")
+    pairs = {row: [p for p in PHASES if f"{row}: {p}" in found] for row in ROWS}
+    return {row: phases for row, phases in pairs.items() if phases}
 
 
-def dense_output(phase: str) -> torch.Tensor:
-    with torch.no_grad():
-        return dense_layer(0)(*given(PHASES[phase], F32))
+def copies_of(
+    rows: Sequence[str], last: int, backends: int, known: Mapping[str, int]
+) -> dict[str, int]:
+    """How many layers exceed the last cache, or as many as half of the free memory holds."""
+    free = available_bytes() / 2 / HELD / max(backends, 1)
+    return {
+        row: known.get(row)
+        or max(1, min(math.ceil(ROTATION * last / ROWS[row].bytes), int(free / ROWS[row].bytes)))
+        for row in rows
+    }
+
+
+def available_bytes() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(x.split()[1]) << 10 for x in lines if x.startswith("MemAvailable"))
 
 
 def compared(
-    settings: Settings, row: str, phase: str, backends: Sequence[str], threads: int,
-    wanted: torch.Tensor,
-) -> dict[str, Cell]:  # fmt: skip
+    processes: Processes, row: str, phase: str, backends: Sequence[str]
+) -> dict[str, Cell]:
     """The backends of a row, loaded one after another, then timed in turn."""
-    layers = settings.layers or (ROWS[row].layers if phase == "decode" else PREFILL_LAYERS)
-    environment = {peers.LLAMA_FOLDER: settings.llama or "", "OMP_NUM_THREADS": str(threads)}
-    cells, times = dict[str, Cell](), dict[str, list[float]]()
-    with tempfile.TemporaryDirectory(prefix="weft-bench-") as folder:
-        children = dict[str, StillChild]()
-        for backend in (b for b in backends if peers.has(b, row)):
-            log, out = Path(folder) / f"{backend}.log", Path(folder) / f"{backend}.pt"
-            child = StillChild("weft.cli.lowbit_bench", log, environment, LIMIT)
-            facts = {"backend": backend, "row": row, "phase": phase, "out": str(out)}
+    keys = {b: (b, row, processes.threads) for b in backends if peers.has(b, row)}
+    if OURS in keys and row != "bf16":
+        keys[BASE] = OURS, "bf16", processes.threads
+    if OURS in keys and phase == "prefill" and ROWS[row].activations:
+        keys[ONE] = OURS, row, 1
+    judges = {r: judge(r, phase) for r in {key[1] for key in keys.values()}}
+    cells = {b: processes.load(key, phase, judges[key[1]](b)) for b, key in keys.items()}
+    times: dict[str, list[float]] = {b: [] for b in keys}
+    for backend in [*keys] * processes.settings.rounds:
+        if cells[backend].failure is None:
             try:
-                reply = child.ask(do="load", **facts, layers=layers, threads=threads)
+                times[backend].append(processes.round(keys[backend], phase))
             except ChildError as error:
-                cells[backend] = Cell(failure=error.message)
-                child.close()
-                continue
-            children[backend], times[backend] = child, []
-            error = apart(torch.load(out), wanted) if reply["saved"] else None
-            cells[backend] = Cell(error=error, resident=reply["resident"])
-        for backend, child in [*children.items()] * settings.rounds:
-            times[backend].append(child.ask(do="round", seconds=settings.seconds)["ms"])
-        for backend, child in children.items():
-            child.close()
-            found, known = times[backend], cells[backend]
-            cells[backend] = Cell(
-                statistics.median(found), tuple(found), known.error, known.resident
+                cells[backend] = replace(cells[backend], failure=error.message)
+    return {
+        b: replace(cell, ms=statistics.median(times[b]), rounds_ms=tuple(times[b]))
+        if cell.failure is None
+        else cell
+        for b, cell in cells.items()
+    }
+
+
+def judge(row: str, phase: str) -> Callable[[str], Callable[[Path], Cell]]:
+    """By backend, what makes a cell of an output, compared with f32 weights and with eager.
+
+    A peer rounds weights in ways of its own: it may be off f32's by twice what eager is.
+    """
+    with torch.no_grad():
+        dense = dense_layer()(*arguments(PHASES[phase], torch.float32))
+        eager = ROWS[row].layer()(*arguments(PHASES[phase], ROWS[row].dtype)).float()
+    limit = 2 * apart(eager, dense) + 1e-3
+
+    def of(backend: str) -> Callable[[Path], Cell]:
+        def judged(path: Path) -> Cell:
+            found = torch.load(path)
+            error, off = apart(found, dense), None
+            why = (
+                None
+                if error <= limit
+                else f"wrong: its error is {error:.1e}, the limit {limit:.1e}"
             )
-    return cells
+            if backend in (OURS, BASE, ONE):
+                off = apart(found, eager)
+                why = why if off <= OFF else f"wrong: {off:.1e} off eager, the limit {OFF:.1e}"
+            return Cell(error=error, off=off, failure=why)
+
+        return judged
+
+    return of
 
 
 def apart(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((found - wanted).norm() / wanted.norm())
-
-
-def tables(results: Results) -> list[Any]:
-    """A table for each phase, and a line for each backend or cell that has no figure."""
-    shown: list[Any] = []
-    for phase, unit in (("decode", "of read"), ("prefill", "of peak")):
-        rows = [(row, cells) for (row, at), cells in results.cells.items() if at == phase]
-        if rows:
-            used = [b for b in BACKENDS if any(b in cells for _, cells in rows)]
-            columns = ["weights", *(f"{b} ms" for b in used), "best peer", "x best", "GB/s",
-                       f"% {unit}", "error", "weft's MB"]  # fmt: skip
-            lines = [line(results, row, phase, used) for row, _ in rows]
-            one = PHASES[phase]
-            title = f"{phase}: {one.rows} rows, {one.cached} cached; ms of a layer"
-            shown.append(table(f"{title}, {results.threads} threads", columns, lines))
-    shown.append(f"read {results.read:.1f} GB/s, int8 products {results.dots:.0f} GOP/s")
-    shown += [f"{backend} is left out: {why}" for backend, why in results.absent.items()]
-    shown += [
-        f"{row}, {phase}: {backend} failed: {cell.failure}"
-        for (row, phase), cells in results.cells.items()
-        for backend, cell in cells.items()
-        if cell.failure
-    ]
-    return shown
-
-
-def line(results: Results, row: str, phase: str, used: Sequence[str]) -> list[str]:
-    cells = results.cells[row, phase]
-    mine = cells.get(OURS, Cell())
-    rate = ROWS[row].bytes / mine.ms * 1e-6 if mine.ms else None
-    return [
-        row,
-        *(milliseconds(cells.get(b, Cell()).ms) for b in used),
-        results.best_peer(row, phase) or "-",
-        number(results.ratio(row, phase), ".2f"),
-        number(rate, ".1f"),
-        number(results.percent(row, phase, mine.ms), ".0f"),
-        number(mine.error, ".1e"),
-        number(mine.resident and mine.resident / 1e6, ".0f"),
-    ]
-
-
-def as_json(results: Results) -> dict[str, Any]:
-    rows = [
-        {"weights": row, "phase": phase, "bytes": ROWS[row].bytes,
-         "x_best_peer": results.ratio(row, phase), "best_peer": results.best_peer(row, phase),
-         "backends": {b: {**asdict(c), "percent": results.percent(row, phase, c.ms)}
-                      for b, c in cells.items()}}
-        for (row, phase), cells in results.cells.items()
-    ]  # fmt: skip
-    facts = {"machine": machine(on_cpu=True), "threads": results.threads}
-    limits = {"read_gb_per_s": results.read, "int8_gops": results.dots, **asdict(results.limits)}
-    return {**facts, "limits": limits, "absent": dict(results.absent), "rows": rows}
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from weft.cli import arguments as given
 from weft.cli import lowbit_bench
 from weft.cli.calibrate import calibrate, rates_table, samples_of, times_in
 from weft.cli.doctor import examine
+from weft.cli.lowbit_text import lowbit_json, lowbit_tables
 from weft.cli.output import show, show_error, table, working, write_json
 from weft.cli.price_check import check_prices, study_json, study_lines, study_tables
 from weft.cli.suite import DYNAMIC, SUITES, Settings
@@ -73,11 +74,13 @@ def bench_command(
         bench_prices(device, only, rounds, minutes, json_path)
         return
     if quantized:
-        if device != "cpu" or dynamic or minutes:
-            raise SourceError("weft bench cpu --quantized takes no --dynamic and no --minutes")
+        if device != "cpu" or dynamic:
+            raise SourceError("weft bench cpu --quantized is of CPUs, and takes no --dynamic")
         names = lowbit_bench.BACKENDS if backends is None else tuple(backends.split(","))
-        asked = lowbit_bench.Settings(names, only, threads, seconds or 0.3, rounds, llama)
-        bench_quantized(asked, json_path)
+        bench_quantized(
+            lowbit_bench.Settings(names, only, threads, seconds or 0.3, rounds, minutes, llama),
+            json_path,
+        )
         return
     default = DYNAMIC if dynamic else suite.backends
     chosen = default if backends is None else tuple(backends.split(","))
@@ -92,17 +95,13 @@ def bench_command(
 
 
 def bench_quantized(settings: lowbit_bench.Settings, json_path: str | None) -> None:
-    """Time the layer of few bits; exit 1 where weft fails."""
+    """Time the layer of few bits; exit 1 where weft is wrong or fails."""
     results = lowbit_bench.run(settings, tell)
     if json_path is not None:
-        write_json(lowbit_bench.as_json(results), json_path)
+        write_json(lowbit_json(results), json_path)
     if json_path != "-":
-        show(*lowbit_bench.tables(results))
-    if any(
-        cells[lowbit_bench.OURS].failure
-        for cells in results.cells.values()
-        if lowbit_bench.OURS in cells
-    ):
+        show(*lowbit_tables(results))
+    if not results.passed:
         raise typer.Exit(MISSED)
 
 

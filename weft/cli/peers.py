@@ -28,9 +28,9 @@ ONNX_TYPES = {
 Run = Callable[[], Sequence[torch.Tensor]]
 
 
-def missing(backend: str) -> list[str]:
+def missing(backend: str, needs: Mapping[str, Sequence[str]] = NEEDS) -> list[str]:
     """The modules that a backend needs and that are not installed."""
-    return [name for name in NEEDS.get(backend, ()) if importlib.util.find_spec(name) is None]
+    return [name for name in needs.get(backend, ()) if importlib.util.find_spec(name) is None]
 
 
 @dataclass(frozen=True)
