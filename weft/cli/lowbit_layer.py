@@ -1,7 +1,7 @@
 """A decoder layer of TinyLlama with weights of few bits, for `weft bench cpu --quantized`.
 
 row = ROWS["int4"]
-layer = row.layer()                                 # x [rows, 2048] -> the same shape
+layer = row.layer()                                 # x [1, rows, 2048] -> the same shape
 layer(*arguments(PHASES["decode"], row.dtype))
 """
 
@@ -49,19 +49,14 @@ class Layer(nn.Module):
         self, x: Tensor, cos: Tensor, sin: Tensor, keys: Tensor | None = None,
         values: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """x [rows, HIDDEN], cos and sin [rows, HEAD], the cache [1, KEY_HEADS, cached, HEAD].
-
-        Torchao's int8 products with activations of int8 are wrong for x [1, 1, HIDDEN].
-        """
+        """x [1, rows, HIDDEN], cos and sin [rows, HEAD], the cache [1, KEY_HEADS, cached, HEAD]."""
         h = self.first(x)
-        q, k, v = (
-            f(h).unflatten(-1, (-1, HEAD)).transpose(0, 1)[None] for f in (self.q, self.k, self.v)
-        )
+        q, k, v = (f(h).unflatten(-1, (-1, HEAD)).transpose(1, 2) for f in (self.q, self.k, self.v))
         q, k = rotated(q, cos, sin), rotated(k, cos, sin)
         if keys is not None and values is not None:
             k, v = torch.cat((keys, k), 2), torch.cat((values, v), 2)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=keys is None, enable_gqa=True)
-        x = x + self.o(y[0].transpose(0, 1).flatten(1))
+        x = x + self.o(y.transpose(1, 2).flatten(2))
         h = self.second(x)
         return x + self.down(F.silu(self.gate(h)) * self.up(h))
 
@@ -81,7 +76,7 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def arguments(phase: Phase, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """The arguments of a Layer, the same for all backends."""
     made = torch.Generator().manual_seed(1)
-    x = torch.randn(phase.rows, HIDDEN, generator=made)
+    x = torch.randn(1, phase.rows, HIDDEN, generator=made)
     places = torch.arange(phase.cached, phase.cached + phase.rows)[:, None]
     angles = places * 10000 ** -(torch.arange(HEAD) % (HEAD // 2) * 2 / HEAD)
     cache = [torch.randn(1, KEY_HEADS, phase.cached, HEAD, generator=made) for _ in "kv"]

@@ -140,10 +140,25 @@ def weft_itself(row: str) -> Build:
     return each(ROWS[row].layer(), ROWS[row].dtype, partial(weft.compile, freeze=True))
 
 
+class OfRows(nn.Module):
+    """A Linear of x [1, rows, K] that sees [rows, K]: what Inductor makes of torchao 0.18's dynamic
+    int8 is garbage for x [1, 1, K]."""
+
+    def __init__(self, linear: nn.Module) -> None:
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x[0])[None]
+
+
 def torchao(row: str) -> Build:
     """Inductor on torchao's modules."""
     chosen = TORCHAO[row]
     layer = dense_layer().to(chosen.dtype)
+    for name, child in [*layer.named_children()]:
+        if isinstance(child, nn.Linear):
+            setattr(layer, name, OfRows(child))
     config = getattr(importlib.import_module(chosen.module), chosen.name)(**chosen.arguments)
     importlib.import_module("torchao.quantization").quantize_(layer, config)
     return each(layer, chosen.dtype, frozen)

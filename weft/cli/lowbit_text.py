@@ -13,12 +13,13 @@ from typing import Any
 
 from weft.cli.llama import version
 from weft.cli.lowbit_bench import (
-    BACKENDS,
     BASE,
     BEST,
+    EVERY,
     ONE,
     OURS,
     PREFILL_COPIES,
+    WRONG,
     Cell,
     Results,
 )
@@ -74,13 +75,13 @@ def phase_table(results: Results, phase: str) -> Any:
     if not rows:
         return None
     held = [cells for (_, at), cells in results.cells.items() if at == phase]
-    used = [b for b in (*BACKENDS, BASE, ONE) if any(b in cells for cells in held)]
+    used = [b for b in (*EVERY, BASE, ONE) if any(b in cells for cells in held)]
     limit = "% of read" if phase == "decode" else "% of peak"
     columns = ["weights", *used, "best peer", "x best", "x llama.cpp", "x bf16", limit, "error"]
     of = PHASES[phase]
     title = (
-        f"{phase}: {of.rows} row{'s' * (of.rows > 1)}, {of.cached} cached; ms of a layer, medians of "
-        f"{results.settings.rounds} interleaved rounds, {results.threads} threads"
+        f"{phase}: {of.rows} row{'s' * (of.rows > 1)}, {of.cached} cached; ms of a layer, medians "
+        f"of {results.settings.rounds} interleaved rounds, {results.threads} threads"
     )
     return table(title, columns, [line(results, row, phase, used) for row in rows])
 
@@ -100,7 +101,7 @@ def line(results: Results, row: str, phase: str, used: Sequence[str]) -> list[st
 def shown(cell: Cell) -> str:
     if cell.failure is None:
         return milliseconds(cell.ms)
-    return "wrong" if cell.failure.startswith("wrong") else "failed"
+    return "wrong" if cell.failure.startswith(WRONG) else "failed"
 
 
 def machine_lines(results: Results) -> Iterator[str]:
