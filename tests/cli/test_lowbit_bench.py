@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,15 @@ import torch
 from typer.testing import CliRunner
 
 from weft.cli import lowbit_bench, lowbit_layer, lowbit_peers
-from weft.cli.limits import Limits, read_and_dot
+from weft.cli.limits import Peaks
+from weft.cli.limits import peaks as measure_peaks
 from weft.cli.llama import Llama, Sizes, matrices, random_blocks, write_gguf
-from weft.cli.lowbit_bench import Cell, Results, Settings
-from weft.cli.lowbit_layer import PHASES, ROWS
+from weft.cli.lowbit_bench import Cell, Results, Settings, copies_of, judged
+from weft.cli.lowbit_layer import PHASES, ROWS, operations
+from weft.cli.lowbit_peers import INT4, INT8
+from weft.cli.lowbit_text import lowbit_json, lowbit_tables
 from weft.cli.main import app
 from weft.core.errors import SourceError, WeftError
-
-LIMITS = Limits(2, 1.0, 200.0, 0.0, 400.0, {1: 1.0})
 
 
 @pytest.fixture(autouse=True)
@@ -29,82 +31,122 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, size in {"HIDDEN": 128, "INNER": 192, "HEADS": 4, "KEY_HEADS": 2, "HEAD": 32}.items():
         monkeypatch.setattr(lowbit_layer, name, size)
     importlib.import_module("torch._dynamo").reset()
+    lowbit_bench.expected.cache_clear()
     with torch.no_grad():
         yield
+    lowbit_bench.expected.cache_clear()
 
 
 CASES = [
-    *(("eager", row, phase) for row in ROWS for phase in PHASES),
-    ("weft", "int8", "decode"),
-    ("weft", "int4 g32", "decode"),
-    ("openvino", "int4 g32", "prefill"),
-    ("onnxruntime", "int4 g32, int8 activations", "prefill"),
-    ("onnxruntime", "int8, int8 activations", "decode"),
+    ("weft", "int4", "decode"),
+    ("openvino", "int4", "prefill"),
+    ("onnxruntime", INT4, "prefill"),
+    ("onnxruntime", INT8, "decode"),
+    ("torchao", INT8, "decode"),
 ]
 
 
 @pytest.mark.parametrize(("backend", "row", "phase"), CASES)
 def test_a_backend_computes_the_layer(backend: str, row: str, phase: str) -> None:
+    """Two copies of it, each with its own weights; and what it gives is judged."""
     if lowbit_peers.absent(backend, None):
         pytest.skip("it is not installed")
-    (call,) = lowbit_peers.BUILD[backend](row, PHASES[phase], 1)
-    found = lowbit_peers.first_output(call)
-    assert found is not None
-    error = lowbit_bench.apart(found, lowbit_bench.dense_output(phase))
-    assert error < (0.13 if "int4" in row else 0.03)  # a wrong scale or order of codes is above 0.5
+    calls = lowbit_peers.BUILD[backend](row)(PHASES[phase], 2)
+    found, again = map(lowbit_peers.first_output, calls)
+    assert found is not None and again is not None and torch.equal(found, again)
+    assert judged(backend, row, phase, found).failure is None
 
 
-def test_rows_round_as_their_names_say() -> None:
-    """A weight is its codes; only rows that say so round what they are applied to."""
-    fine = torch.cat((torch.ones(1, 1), torch.full((1, 63), 1e-3)), 1)  # 1e-3 is under half a step
-    for name, row in ROWS.items():
-        layer: Any = row.linear(64, 8)
-        codes = [t.nbytes for t in layer.buffers() if not t.is_floating_point()]
-        assert sum(codes) == (0 if name == "bf16" else 64 * 8 if row.bits == 8 else 32 * 8)
-        coarse = torch.where(fine == 1, fine, 0)
-        apart = (layer(fine) - layer(coarse)).abs()[0]
-        assert bool((apart == 0).all()) == (row.rounds and row.bits == 8), name
+def test_what_is_judged_wrong() -> None:
+    """A peer off f32, not a number, or not rounded at all; and weft off eager on the same codes."""
+    dense, eager = lowbit_bench.expected("int4")["decode"]
+    for backend, found, told in (
+        ("openvino", dense * 2, "wrong: its error is 1.0e\\+00, the limit"),
+        ("openvino", dense * float("nan"), "wrong: its error is nan"),
+        ("openvino", dense, "so its weights are not of few bits"),
+        ("weft", dense, "wrong: it is .* off eager, the limit 2.0e-02"),
+    ):
+        failure = judged(backend, "int4", "decode", found).failure
+        assert failure is not None and re.search(told, failure)
+    good = judged("weft", "int4", "decode", eager)
+    assert good.failure is None and good.off == 0 and (good.error or 0) > 0.01
 
 
-def test_a_layer_s_bytes_make_the_rotation() -> None:
-    """More than caches hold, at the full size."""
-    for row in ROWS.values():
-        assert (row.layers - 1) * row.bytes < lowbit_layer.ROTATED <= row.layers * row.bytes
+def test_layers_in_turn_exceed_the_last_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or are as many as half of the memory holds, in all processes."""
+    size = ROWS["int4"].bytes
+    monkeypatch.setattr(lowbit_bench, "available_bytes", lambda: int(1000 * size))
+    assert copies_of(["int4"], int(8 * size), 2, {}) == {"int4": 10}
+    assert copies_of(["int4"], int(8 * size), 20, {}) == {"int4": 8}
+    assert copies_of(["int4"], int(8 * size), 2, {"int4": 3}) == {"int4": 3}
 
 
-def test_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ratios are to the best peer, percent of what the same run measured; absent ones are named."""
-    cells = {
-        ("int8", "decode"): {"eager": Cell(8.0), "openvino": Cell(3.0), "weft": Cell(1.5)},
-        ("int8, int8 activations", "prefill"): {"weft": Cell(failure="it cannot")},
+def results_of(cells: dict[tuple[str, str], dict[str, Cell]], **more: Any) -> Results:
+    peaks = Peaks(read=46.0, f32=200.0, bf16=400.0, int8=900.0, int8_one_thread=450.0)
+    return Results(Settings(), 2, 1 << 25, peaks, {"int8": 9}, cells, **more)
+
+
+def test_figures_and_goals() -> None:
+    """The best peer has the same semantics and is right; percent are of what was measured."""
+    wrong = Cell(failure="wrong: its error is nan, the limit 1e-2")
+    decode = {
+        "torchao": Cell(3.0),
+        "openvino": wrong,
+        "llama.cpp": Cell(1.0),
+        "weft bf16": Cell(2.4),
     }
-    results = Results(2, 46.0, 900.0, LIMITS, cells, {"llama.cpp": "gguf is not installed"})
-    assert results.best_peer("int8", "decode") == "openvino"
-    assert results.ratio("int8", "decode") == 2.0
-    expected = ROWS["int8"].bytes / 1.5e-3 / 46e9 * 100
-    assert results.percent("int8", "decode", 1.5) == pytest.approx(expected)
-    assert results.ratio("int8, int8 activations", "prefill") is None
-    told = [line for line in lowbit_bench.tables(results) if isinstance(line, str)]
-    assert "llama.cpp is left out: gguf is not installed" in told
-    assert "int8, int8 activations, prefill: weft failed: it cannot" in told
-    assert len(lowbit_bench.as_json(results)["rows"]) == 2
+    cells = {
+        ("int8", "decode"): {**decode, "weft": Cell(1.5, (1.5, 1.5, 1.0))},
+        (INT8, "decode"): {"weft bf16": Cell(3.0), "weft": Cell(1.5)},
+        (INT4, "decode"): {"weft bf16": Cell(4.0), "weft": Cell(1.0)},
+        (INT8, "prefill"): {"weft": Cell(20.0), "weft 1 thread": Cell(30.0)},
+    }
+    results = results_of(cells, absent={"nnn": "not installed"})
+    assert results.best_peer("int8", "decode") == "torchao"
+    assert results.ratio("int8", "decode", "best peer") == 2.0
+    assert results.ratio("int8", "decode", "openvino") is None
+    assert results.percent("int8", "decode") == pytest.approx(
+        ROWS["int8"].bytes / 1.5e-3 / 46e9 * 100
+    )
+    by_one = results.percent(INT8, "prefill", "weft 1 thread")
+    assert by_one == pytest.approx(operations(PHASES["prefill"]) / 30e-3 / 450e9 * 100)
+    lines = [line for line in lowbit_tables(results) if isinstance(line, str)]
+    for told in (
+        r"met +decode, int8: 2\.00 times as fast as best peer, goal 1\.50",
+        r"missed +decode, int8: 0\.67 times as fast as llama\.cpp, goal 1\.00",
+        r"met +decode, int4, int8 activations: 2\.00 times as fast as int8, int8 activations",
+        r"not measured +decode, int4, int8 activations: - times as fast as best peer",
+        r"int8, decode: openvino: wrong: its error is nan",
+        r"nnn is left out: not installed",
+        r"not a quiet machine.* 1: int8, decode: weft",
+    ):
+        assert sum(bool(re.match(told, line)) for line in lines) == 1, told
+    found = lowbit_json(results)
+    assert found["passed"] and found["machine"]["versions"]["torch"]
+    assert found["rows"][0]["times_as_fast_as"]["best peer"] == 2.0
+    failed = results_of({("int8", "decode"): {"weft": wrong}}, absent={})
+    assert not failed.passed and not lowbit_json(failed)["passed"]
 
 
-def test_workers_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.undo()  # the workers have the full size
-    monkeypatch.setattr(lowbit_bench, "measure", lambda _: LIMITS)
-    monkeypatch.setattr(lowbit_bench, "read_and_dot", lambda _: (40.0, 900.0))
-    settings = Settings(("eager", "llama.cpp"), "bf16: decode", 1, 0.01, rounds=2, layers=1)
+def test_workers_take_turns_and_hanging_ones_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process is of the full size, one is left out, one hangs."""
+    monkeypatch.undo()
+    monkeypatch.setattr(lowbit_bench, "measure", lambda *_: results_of({}, absent={}).peaks)
+    settings = Settings(("eager", "llama.cpp"), "bf16: decode", 1, seconds=0.01, rounds=2, copies=1)
     results = lowbit_bench.run(settings, lambda _: None)
     (cell,) = results.cells["bf16", "decode"].values()
-    assert cell.ms is not None and len(cell.rounds_ms) == 2 and cell.error is not None
-    assert cell.error < 0.02 and results.absent["llama.cpp"].startswith("--llama FOLDER")
+    assert cell.ms is not None and len(cell.rounds_ms) == 2 and cell.failure is None
+    assert results.absent["llama.cpp"].startswith("--llama FOLDER")
+    monkeypatch.setattr(lowbit_bench, "LOAD_SECONDS", 0.01)
+    (cell,) = lowbit_bench.run(settings, lambda _: None).cells["bf16", "decode"].values()
+    assert cell.failure == "its worker: no reply within 0.01 s" and cell.ms is None
 
 
 def test_what_cannot_be_measured() -> None:
     for given, told in (
-        (["cuda"], "takes no --dynamic and no --minutes"),
-        (["cpu", "--only", "fp4"], "--only fp4 finds none of"),
+        (["cuda"], "is of CPUs, and takes no --dynamic"),
+        (["cpu", "--only", "fp4"], "--only 'fp4' finds none of"),
+        (["cpu", "--only", "("], "is no regular expression"),
         (["cpu", "--backends", "eager,tvm"], "unknown backend 'tvm'"),
     ):
         done = CliRunner().invoke(app, ["bench", *given, "--quantized"])
@@ -112,8 +154,9 @@ def test_what_cannot_be_measured() -> None:
 
 
 def test_the_machine_reads_and_multiplies() -> None:
-    read, dots = read_and_dot(1)
-    assert 0.5 < read < 2000 and dots >= 0
+    found = measure_peaks(1, 1 << 20)
+    assert 0.5 < found.read < 2000 and found.f32 > 0 and found.int8 >= 0
+    assert found.best_of(Peaks(1e9, 0, 0, 0, 0)).read == 1e9
 
 
 def test_files_of_llama_cpp(tmp_path: Path) -> None:

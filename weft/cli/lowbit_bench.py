@@ -209,7 +209,9 @@ class Processes:
             "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no processes of its own
         }
         log = self.folder / f"{'-'.join(map(str, key))}.log"
-        return StillChild("weft.cli.lowbit_bench", log, environment)
+        child = StillChild("weft.cli.lowbit_bench", log, environment)
+        child.title = "its worker"
+        return child
 
     def round(self, key: Key, phase: str) -> dict[str, float]:
         child = self.children[key]
