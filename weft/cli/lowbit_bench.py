@@ -61,7 +61,7 @@ class Settings:
     backends: tuple[str, ...] = BACKENDS
     only: str | None = None
     threads: int | None = None
-    seconds: float = 0.3
+    seconds: float | None = None  # 0.3
     rounds: int = 5
     minutes: float | None = None
     llama: str | None = None
@@ -216,7 +216,7 @@ class Processes:
     def round(self, key: Key, phase: str) -> dict[str, float]:
         child = self.children[key]
         child.limit = ROUND_SECONDS
-        return child.ask(do="round", phase=phase, seconds=self.settings.seconds)
+        return child.ask(do="round", phase=phase, seconds=self.settings.seconds or 0.3)
 
     def close(self, but: Key | None = None) -> None:
         """Ends all processes but one."""
@@ -254,6 +254,12 @@ def run(settings: Settings, tell: Tell) -> Results:
         finally:
             processes.close()
     return Results(settings, threads, last, found, processes.copies, cells, absent, not_begun)
+
+
+def settings_of(backends: str | None, *more: Any) -> Settings:
+    """The settings of options in the order of Settings; `backends` are separated by commas."""
+    names = BACKENDS if backends is None else tuple(backends.split(","))
+    return Settings(names, *more)
 
 
 def selected(only: str | None) -> dict[str, list[str]]:

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import weft
-from weft.lowbit.quantize import Kind
 
 HIDDEN, INNER, HEADS, KEY_HEADS = 2048, 5632, 32, 4
 HEAD = HIDDEN // HEADS
@@ -105,7 +104,7 @@ class Row:
 
     bits: float
     dtype: torch.dtype
-    kind: Kind | None = None
+    kind: Literal["int8", "int4", "fp8"] | None = None
     activations: Literal["int8"] | None = None
 
     @property

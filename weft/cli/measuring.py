@@ -48,26 +48,20 @@ def bench_command(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="for every backend; default: torch's")
     ] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", help="begin no workload after that long")
-    ] = None,
+    minutes: given.Minutes = None,
     seconds: Annotated[
         float | None, typer.Option("--seconds", help="of one round; default: 0.1")
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="the median counts")] = 5,
-    model: Annotated[
-        bool, typer.Option("--model", help="exact prices beside times, of candidates as well")
-    ] = False,
-    quantized: Annotated[
-        bool, typer.Option("--quantized", help="a decoder layer with weights of few bits")
-    ] = False,
+    model: given.Prices = False,
+    quantized: given.Quantized = False,
     llama: given.Llama = None,
     json_path: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="all figures; - is stdout")
     ] = None,
 ) -> None:
     """Time DEVICE's suite, each backend in its own process; exit 1 where weft is wrong."""
-    suite = SUITES[choice("device", device, SUITES)]
+    choice("device", device, SUITES)
     if model:
         if backends or dynamic or threads or seconds:
             raise SourceError("weft bench --model takes --only, --minutes, --rounds and --json")
@@ -76,13 +70,10 @@ def bench_command(
     if quantized:
         if device != "cpu" or dynamic:
             raise SourceError("weft bench cpu --quantized is of CPUs, and takes no --dynamic")
-        names = lowbit_bench.BACKENDS if backends is None else tuple(backends.split(","))
-        bench_quantized(
-            lowbit_bench.Settings(names, only, threads, seconds or 0.3, rounds, minutes, llama),
-            json_path,
-        )
+        run = lowbit_bench.settings_of(backends, only, threads, seconds, rounds, minutes, llama)
+        bench_quantized(run, json_path)
         return
-    default = DYNAMIC if dynamic else suite.backends
+    default = DYNAMIC if dynamic else SUITES[device].backends
     chosen = default if backends is None else tuple(backends.split(","))
     settings = Settings(device, chosen, only, threads, seconds or 0.1, rounds, minutes)
     results = run_suite(settings, tell)
