@@ -31,6 +31,18 @@ Schedule = Annotated[
     str, typer.Option("--schedule", metavar="FILE", help="choices, as --ir schedule prints them")
 ]
 Dynamic = Annotated[bool, typer.Option("--dynamic", help="one program for all sizes")]
+Llama = Annotated[
+    str | None, typer.Option("--llama", metavar="FOLDER", help="of llama.cpp's libraries: a peer")
+]
+Minutes = Annotated[
+    float | None, typer.Option("--minutes", help="begin no workload after that long")
+]
+Prices = Annotated[
+    bool, typer.Option("--model", help="exact prices beside times, of candidates as well")
+]
+Quantized = Annotated[
+    bool, typer.Option("--quantized", help="a decoder layer with weights of few bits")
+]
 Seed = Annotated[int, typer.Option("--seed", help="decides every random value")]
 Verbose = Annotated[
     int, typer.Option("-v", count=True, help="-v: passes and times, -vv: a diff per pass")

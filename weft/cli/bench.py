@@ -67,7 +67,18 @@ class Comparison:
         return other.ms / mine if mine and other is not None and other.ms else None
 
 
-class Worker(Child):
+class StillChild(Child):
+    """Between requests the process stands still: its thread pools would spin on."""
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            return super().ask(**request)
+        finally:
+            self.process.send_signal(signal.SIGSTOP)
+
+
+class Worker(StillChild):
     """A process that holds one backend."""
 
     def __init__(
@@ -76,14 +87,6 @@ class Worker(Child):
         super().__init__("weft.cli.bench_worker", folder / f"{backend}.log", environment)
         self.title = self.backend = backend
         self.outputs = folder / f"{backend}.pt"
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """The reply. Between requests the process stands still: its thread pools would spin on."""
-        self.process.send_signal(signal.SIGCONT)
-        try:
-            return super().ask(**request)
-        finally:
-            self.process.send_signal(signal.SIGSTOP)
 
 
 class Bench:

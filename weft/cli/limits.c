@@ -1,6 +1,8 @@
 // What this machine can do at most: multiply-adds and bytes copied per second, on N threads.
 //
 //     limits_fma(2, 0)          GFLOP/s in float32; limits_fma(2, 1) in bf16, 0 where there is none
+//     limits_dot_i8(2)          G products and sums per second of u8 x i8; 0 where there is none
+//     limits_read(2, 1 << 30)   GB/s of reading that much, by several streams on each thread
 //     limits_copy(2, 1 << 28)   GB/s, bytes read and bytes written, of a copy that moves 256 MB
 //     limits_nothing()          what calling C costs
 #include <pthread.h>
@@ -117,6 +119,65 @@ EXPORT double limits_fma(int threads, int bf16) {
 #else
     return 0;
 #endif
+}
+
+#if defined(__AVX512VNNI__)
+static double dot_i8(void *unused) {
+    __m512i sums[CHAINS];
+    const __m512i a = _mm512_set1_epi8(3);
+    (void)unused;
+    for (int c = 0; c < CHAINS; c++) sums[c] = _mm512_set1_epi32(c);
+    for (long i = 0; i < STEPS; i++) {
+#pragma GCC unroll 12
+        for (int c = 0; c < CHAINS; c++) sums[c] = _mm512_dpbusd_epi32(sums[c], sums[c], a);
+    }
+    for (int c = 0; c < CHAINS; c++) __asm__ volatile("" ::"m"(sums[c]));
+    return 2.0 * STEPS * CHAINS * 64;
+}
+#endif
+
+EXPORT double limits_dot_i8(int threads) {
+#if defined(__AVX512VNNI__)
+    return rate(threads, dot_i8, NULL, 0);
+#else
+    return 0;
+#endif
+}
+
+#define STREAMS 4  // one stream does not keep enough lines on their way
+typedef long words __attribute__((vector_size(BYTES)));
+typedef struct {
+    const char *from;
+    long bytes;
+} region;
+
+static double read_streams(void *argument) {
+    const region *p = argument;
+    const long part = p->bytes / STREAMS;
+    words sums[STREAMS] = {0};
+    for (long i = 0; i < part; i += BYTES) {
+#pragma GCC unroll 4
+        for (int s = 0; s < STREAMS; s++) sums[s] ^= *(const words *)(p->from + s * part + i);
+    }
+    for (int s = 0; s < STREAMS; s++) __asm__ volatile("" ::"m"(sums[s]));
+    return (double)part * STREAMS;
+}
+
+EXPORT double limits_read(int threads, long bytes) {
+    static region regions[MOST_THREADS];
+    if (threads > MOST_THREADS) threads = MOST_THREADS;
+    const long part = bytes / threads / (STREAMS * 64) * (STREAMS * 64);
+    char *from = aligned_alloc(4096, (part * threads + 4095) / 4096 * 4096);
+    if (!from) return 0;
+    memset(from, 1, part * threads);
+    for (int i = 0; i < threads; i++) regions[i] = (region){from + i * part, part};
+    double best = 0;
+    for (int i = 0; i < 5; i++) {
+        const double found = rate(threads, read_streams, regions, sizeof(region));
+        if (found > best) best = found;
+    }
+    free(from);
+    return best;
 }
 
 typedef struct {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +87,10 @@ def library() -> ctypes.CDLL:
     path, _ = open_toolchain(config.cache).shared(text, {"limits": text}, {})
     made = ctypes.CDLL(str(path))
     made.limits_fma.argtypes = [ctypes.c_int, ctypes.c_int]
-    made.limits_copy.argtypes = [ctypes.c_int, ctypes.c_long]
-    made.limits_fma.restype = made.limits_copy.restype = ctypes.c_double
+    made.limits_copy.argtypes = made.limits_read.argtypes = [ctypes.c_int, ctypes.c_long]
+    made.limits_dot_i8.argtypes = [ctypes.c_int]
+    for name in ("fma", "copy", "read", "dot_i8"):
+        getattr(made, f"limits_{name}").restype = ctypes.c_double
     made.limits_nothing.argtypes, made.limits_nothing.restype = [], None
     return made
 
@@ -108,6 +110,34 @@ def measure(threads: int) -> Limits:
         bf16_gflops=best(loops.limits_fma, threads, 1),
         copy_gb_per_s={size: best(loops.limits_copy, threads, size) for size in SIZES},
     )
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """GB/s of reading from memory, and G operations a second of products of each kind.
+
+    Those of int8 are the dot products of vectors (VNNI), not tiles; 0 where a CPU has none.
+    """
+
+    read: float
+    f32: float
+    bf16: float
+    int8: float
+    int8_one_thread: float
+
+    def best_of(self, other: Peaks) -> Peaks:
+        return Peaks(*map(max, astuple(self), astuple(other)))
+
+
+def peaks(threads: int, last_cache: int) -> Peaks:
+    """Measures them, in a second or two; what is read is four times the last cache or more."""
+    loops = library()
+    rates = (
+        [loops.limits_read(threads, max(1 << 30, 4 * last_cache)), loops.limits_fma(threads, 0),
+         loops.limits_fma(threads, 1), loops.limits_dot_i8(threads), loops.limits_dot_i8(1)]
+        for _ in range(TRIALS)
+    )  # fmt: skip
+    return Peaks(*map(max, *rates))
 
 
 # ---- the work of a program

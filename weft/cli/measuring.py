@@ -11,8 +11,11 @@ from typing import Annotated
 
 import typer
 
+from weft.cli import arguments as given
+from weft.cli import lowbit_bench
 from weft.cli.calibrate import calibrate, rates_table, samples_of, times_in
 from weft.cli.doctor import examine
+from weft.cli.lowbit_text import lowbit_json, lowbit_tables
 from weft.cli.output import show, show_error, table, working, write_json
 from weft.cli.price_check import check_prices, study_json, study_lines, study_tables
 from weft.cli.suite import DYNAMIC, SUITES, Settings
@@ -45,28 +48,32 @@ def bench_command(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="for every backend; default: torch's")
     ] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", help="begin no workload after that long")
-    ] = None,
+    minutes: given.Minutes = None,
     seconds: Annotated[
         float | None, typer.Option("--seconds", help="of one round; default: 0.1")
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="the median counts")] = 5,
-    model: Annotated[
-        bool, typer.Option("--model", help="exact prices beside times, of candidates as well")
-    ] = False,
+    model: given.Prices = False,
+    quantized: given.Quantized = False,
+    llama: given.Llama = None,
     json_path: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="all figures; - is stdout")
     ] = None,
 ) -> None:
     """Time DEVICE's suite, each backend in its own process; exit 1 where weft is wrong."""
-    suite = SUITES[choice("device", device, SUITES)]
+    choice("device", device, SUITES)
     if model:
         if backends or dynamic or threads or seconds:
             raise SourceError("weft bench --model takes --only, --minutes, --rounds and --json")
         bench_prices(device, only, rounds, minutes, json_path)
         return
-    default = DYNAMIC if dynamic else suite.backends
+    if quantized:
+        if device != "cpu" or dynamic:
+            raise SourceError("weft bench cpu --quantized is of CPUs, and takes no --dynamic")
+        run = lowbit_bench.settings_of(backends, only, threads, seconds, rounds, minutes, llama)
+        bench_quantized(run, json_path)
+        return
+    default = DYNAMIC if dynamic else SUITES[device].backends
     chosen = default if backends is None else tuple(backends.split(","))
     settings = Settings(device, chosen, only, threads, seconds or 0.1, rounds, minutes)
     results = run_suite(settings, tell)
@@ -74,6 +81,17 @@ def bench_command(
         write_json(suite_json(results), json_path)
     if json_path != "-":
         show(suite_table(results), *summary_lines(results))
+    if not results.passed:
+        raise typer.Exit(MISSED)
+
+
+def bench_quantized(settings: lowbit_bench.Settings, json_path: str | None) -> None:
+    """Time the layer of few bits; exit 1 where weft is wrong or fails."""
+    results = lowbit_bench.run(settings, tell)
+    if json_path is not None:
+        write_json(lowbit_json(results), json_path)
+    if json_path != "-":
+        show(*lowbit_tables(results))
     if not results.passed:
         raise typer.Exit(MISSED)
 

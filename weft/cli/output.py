@@ -44,7 +44,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 
 def is_number(cell: str) -> bool:
-    return bool(re.fullmatch(r"-|inf|nan|[\d.]+(e[-+]\d+)?", cell))
+    return bool(re.fullmatch(r"-|inf|nan|wrong|failed|[\d.]+(e[-+]\d+)?", cell))
 
 
 STYLES = {"ok": "green", "passed": "green", "FAILED": "bold red", "missing": "bold red"}

@@ -7,7 +7,7 @@ run()[0]                    # the same memory at every call
 
 import importlib.util
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +28,9 @@ ONNX_TYPES = {
 Run = Callable[[], Sequence[torch.Tensor]]
 
 
-def missing(backend: str) -> list[str]:
+def missing(backend: str, needs: Mapping[str, Sequence[str]] = NEEDS) -> list[str]:
     """The modules that a backend needs and that are not installed."""
-    return [name for name in NEEDS.get(backend, ()) if importlib.util.find_spec(name) is None]
+    return [name for name in needs.get(backend, ()) if importlib.util.find_spec(name) is None]
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,19 @@ def openvino(source: Source) -> Peer:
         except Exception:
             model = ov.convert_model(torch.export.export(Flat(source), tuple(given)))
     model.reshape({i: list(t.shape) for i, t in enumerate(given)})
-    hints = {
-        "INFERENCE_PRECISION_HINT": "f32",
+    return openvino_peer(model, {"INFERENCE_PRECISION_HINT": "f32"})
+
+
+def openvino_peer(model: Any, hints: Mapping[str, str]) -> Peer:
+    """OpenVINO's model of static shapes, compiled with these hints and torch's threads."""
+    import openvino as ov
+
+    whole = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        **hints,
     }
-    compiled = ov.compile_model(model, "CPU", hints)
+    compiled = ov.compile_model(model, "CPU", whole)
     request = compiled.create_infer_request()
 
     def shared(tensor: torch.Tensor) -> Any:
@@ -138,10 +145,14 @@ def onnx_model(module: nn.Module, given: tuple[torch.Tensor, ...]) -> bytes:
 
 def onnxruntime(source: Source) -> Peer:
     """Converts by torch's exporters. Inputs and outputs are bound by address."""
+    given = tensors((source.args, source.kwargs))
+    return onnxruntime_peer(onnx_model(Flat(source), tuple(given)), given)
+
+
+def onnxruntime_peer(text: bytes, given: Sequence[torch.Tensor]) -> Peer:
+    """A session of a model file, for inputs like these, with torch's threads."""
     import onnxruntime as ort
 
-    given = tensors((source.args, source.kwargs))
-    text = onnx_model(Flat(source), tuple(given))
     options = ort.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = ort.InferenceSession(text, options, providers=["CPUExecutionProvider"])

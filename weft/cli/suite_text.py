@@ -28,7 +28,7 @@ from weft.targets.cpu import cpu_facts
 
 PACKAGES = (
     *("torch", "openvino", "onnxruntime", "onnx", "onnxscript", "transformers", "numpy"),
-    *("triton", "cuda-bindings"),
+    *("triton", "cuda-bindings", "torchao", "nncf", "gguf"),
 )
 COMPILE_SHARE = 0.5
 
