@@ -1,23 +1,76 @@
-"""Training for quantisation, and graphs that torchao's PT2E makes: as eager gives them."""
+"""Training for quantisation by torchao's PT2E: values, gradients and observers as in eager."""
 
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import weft
 from tests.frontend.entries import ENTRIES
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # torchao's, of its own classes
+ON, OFF = 1, 0
+
+
+def made(channels: int) -> list[Tensor]:
+    """Whether it observes and whether it rounds, the extremes seen, the scale and zero point."""
+    ends = torch.full((channels,), torch.inf), torch.full((channels,), -torch.inf)
+    flags = torch.tensor([ON]), torch.tensor([ON])
+    return [*flags, *ends, torch.ones(channels), torch.zeros(channels, dtype=torch.int32)]
+
+
+def trained(fn: Any, state: list[Tensor], x: Tensor, g: Tensor) -> list[Tensor]:
+    x = x.clone().requires_grad_()
+    out = fn(x, *state)
+    return [out.detach(), *torch.autograd.grad(out, x, g), *state]
+
+
+@pytest.mark.parametrize("by_channel", [False, True])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_an_observer_that_rounds(by_channel: bool, symmetric: bool) -> None:
+    """To the bit: of values that are tiny, of one sign, and 0; each of both on and off."""
+    low, high = (-8, 7) if symmetric else (0, 255)
+
+    def program(x: Tensor, *state: Tensor) -> Tensor:
+        observe: Any = torch.fused_moving_avg_obs_fake_quant  # pyright: ignore
+        return observe(x, *state, 0.01, low, high, 0, by_channel, symmetric)
+
+    f = weft.compile(program, fallback="error")
+    state = made(3 if by_channel else 1)
+    ours = copy.deepcopy(state)
+    flags = [(ON, ON)] * 5 + [(OFF, ON), (ON, OFF), (OFF, OFF), (ON, ON)]
+    for step, (observes, rounds) in enumerate(flags):
+        x, g = torch.randn(3, 9) * 10.0 ** (step - 3), torch.randn(3, 9)
+        x = (x, x.abs(), -x.abs(), 0 * x)[step % 4]
+        for own in (state, ours):
+            own[0].fill_(observes)
+            own[1].fill_(rounds)
+        for got, want in zip(trained(f, ours, x, g), trained(program, state, x, g), strict=True):
+            assert got.dtype == want.dtype and torch.equal(got, want)
+
+
+def test_observers_that_eager_refuses() -> None:
+    x, state = torch.randn(3, 9), made(3)
+    observe: Any = torch.fused_moving_avg_obs_fake_quant  # pyright: ignore
+    f = weft.compile(lambda x, *s: observe(x, *s, 0.1, 0, 255, 1, True, False), fallback="error")
+    with pytest.raises(weft.CaptureError, match="along axis 1, where eager's takes axis 0"):
+        f(x, *state)
+    f = weft.compile(lambda x, *s: observe(x, *s, 0.1, 0, 255, 0, True, False), fallback="error")
+    with pytest.raises(weft.CaptureError, match=r"of torch\.float16, where eager's takes"):
+        f(x.half(), *state)
+    with pytest.raises(weft.CaptureError, match="of 4 channels with a state of 3"):
+        f(torch.randn(4, 9), *state)
+
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> Generator[None]:
     """torchao warns, as it is imported, of kernels that it has not."""
     logging.disable(logging.WARNING)
     try:
@@ -26,62 +79,23 @@ def quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-with quiet():
-    pytest.importorskip("torchao")
-    import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer as x86
-    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerGroup, quantize_
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
-    from torchao.quantization.qat import QATConfig
+def prepared(x: Tensor) -> Any:
+    """A Linear, and a ReLU, as torch.export's graph with fake quantisation."""
+    with quiet():
+        pytest.importorskip("torchao")
+        import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer as x86
+        from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # torchao's, of its own classes
-STRICT = {
-    "weft.compile": lambda fn: weft.compile(fn, fallback="error"),
-    "torch.compile": lambda fn: torch.compile(
-        fn, backend="weft", options={"fallback": "error"}, fullgraph=True
-    ),
-}
+        graph = torch.export.export(nn.Sequential(nn.Linear(8, 5), nn.ReLU()), (x,)).module()
+        settings = x86.get_default_x86_inductor_quantization_config(is_qat=True)
+        return prepare_qat_pt2e(graph, x86.X86InductorQuantizer().set_global(settings))
 
 
-@pytest.fixture(params=STRICT)
-def strict(request: pytest.FixtureRequest) -> Any:
-    torch._dynamo.reset()
-    return STRICT[request.param]
-
-
-class Layer(nn.Module):
-    """One layer of a transformer, of width 32."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv, self.o = nn.Linear(32, 96), nn.Linear(32, 32)
-        self.up, self.down = nn.Linear(32, 64), nn.Linear(64, 32)
-        self.norm = nn.LayerNorm(32)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        heads = self.qkv(x).unflatten(-1, (3, 2, 16)).permute(2, 0, 3, 1, 4)
-        mixed = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
-        x = x + self.o(mixed.transpose(1, 2).flatten(2))
-        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
-
-
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 32))
-
-
-SHAPES = {mlp: (5, 32), Layer: (2, 5, 32)}
-
-
-def made(kind: Any) -> tuple[nn.Module, torch.Tensor]:
-    torch.manual_seed(0)
-    return kind(), torch.randn(SHAPES[kind])
-
-
-def grads(module: nn.Module, fn: Any, x: torch.Tensor) -> list[torch.Tensor]:
+def gradients(module: nn.Module, fn: Any, x: Tensor) -> list[Tensor]:
     """The result, and the gradients of its squares to x and each parameter."""
     x = x.clone().requires_grad_()
     y = fn(x)
-    inputs = [x, *(p for p in module.parameters() if p.requires_grad)]
-    return [y.detach(), *torch.autograd.grad(y.square().sum(), inputs)]
+    return [y.detach(), *torch.autograd.grad(y.square().sum(), [x, *module.parameters()])]
 
 
 def near(ours: Any, eager: Any) -> None:
@@ -90,83 +104,25 @@ def near(ours: Any, eager: Any) -> None:
         assert (a.double() - b.double()).norm() <= 1e-5 * b.double().norm()
 
 
-def config() -> Any:
-    return Int8DynamicActivationIntxWeightConfig(
-        weight_dtype=torch.int4, weight_granularity=PerGroup(16)
-    )
-
-
-def test_a_layer_made_ready_for_training_then_converted(strict: Any) -> None:
-    module, x = made(Layer)
-    quantize_(module, QATConfig(config(), step="prepare"))
-    near(grads(module, strict(module), x), grads(module, module, x))
-    quantize_(module, QATConfig(config(), step="convert"))
-    torch._dynamo.reset()
-    with torch.no_grad():
-        near([strict(module)(x)], [module(x)])
-
-
-def test_a_step_changes_what_the_next_call_rounds() -> None:
-    module, x = made(mlp)
-    quantize_(module, QATConfig(config(), step="prepare"))
-    ours = copy.deepcopy(module)
-    f = weft.compile(ours, fallback="error")
-    for fn, own in ((f, ours), (module, module)):
-        step = torch.optim.SGD(own.parameters(), lr=0.1)
-        for _ in range(2):
-            fn(x).square().mean().backward()
-            step.step()
-            step.zero_grad()
-    with torch.no_grad():
-        near([f(x)], [module(x)])
-
-
-def exported(x: torch.Tensor, dynamic: bool, trains: bool) -> Any:
-    """The MLP as torch.export's graph, with observers, or fake quantisation where it trains."""
-    graph = torch.export.export(mlp(), (x,)).module()
-    settings = x86.get_default_x86_inductor_quantization_config(is_dynamic=dynamic, is_qat=trains)
-    with quiet():
-        quantizer = x86.X86InductorQuantizer().set_global(settings)
-        return (prepare_qat_pt2e if trains else prepare_pt2e)(graph, quantizer)
-
-
-@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-def test_a_converted_graph_is_generated(strict: Any, dynamic: bool) -> None:
-    x = torch.randn(5, 32)
-    graph = exported(x, dynamic, trains=False)
-    with torch.no_grad(), quiet():
-        graph(x)
-        graph = convert_pt2e(graph)
-        near([strict(graph)(x)], [graph(x)])
-
-
-def test_observers_see_the_same_values() -> None:
-    x = torch.randn(5, 32)
-    graph = exported(x, False, trains=False)
-    ours = copy.deepcopy(graph)
-    f = ENTRIES["weft.compile"](ours)
-    with torch.no_grad():
-        for values in (x, 3 * x):
-            near([f(values)], [graph(values)])
-    near(ours.state_dict().values(), graph.state_dict().values())
-
-
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_training_of_a_graph_from_its_first_call(entry: str) -> None:
     """Which gives the least and largest values of a channel, empty until then, their size."""
-    torch._dynamo.reset()
-    x = torch.randn(5, 32)
-    graph = exported(x, False, trains=True)
+    torch.compiler.reset()
+    x = torch.randn(3, 8)
+    graph = prepared(x)
     ours = copy.deepcopy(graph)
-    f = ENTRIES[entry](ours)
+    f: Any = ENTRIES[entry](ours)
     for values in (x, 3 * x, x + 1):
-        near(grads(ours, f, values), grads(graph, graph, values))
+        near(gradients(ours, f, values), gradients(graph, graph, values))
     near(ours.state_dict().values(), graph.state_dict().values())
 
 
 def test_a_state_without_a_size_is_an_error_where_all_is_to_be_compiled() -> None:
-    x = torch.randn(5, 32)
-    graph = exported(x, False, trains=True)
+    x = torch.randn(3, 8)
+    graph = prepared(x)
     f = weft.compile(graph, fallback="error")
     with pytest.raises(weft.CaptureError, match="gives a tensor of its state a size: call it in"):
         f(x)
+    expected = graph(x)
+    near(gradients(graph, f, x), gradients(graph, graph, x))
+    assert expected.shape == (3, 5) and f.report.externs == []
