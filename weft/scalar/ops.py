@@ -15,7 +15,16 @@ import numpy as np
 
 from weft.core.errors import DivisionByZero, IndexOutOfRange, VerifyError
 from weft.core.node import Node, Op, Operators, bottom_up, make, op, postorder, require
-from weft.core.types import DTYPES, DType, ScalarType, Symbolic, boolean, dtype_of_literal, i64
+from weft.core.types import (
+    DTYPES,
+    FLOATS,
+    DType,
+    ScalarType,
+    Symbolic,
+    boolean,
+    dtype_of_literal,
+    i64,
+)
 
 Evaluate = Callable[..., Any]
 
@@ -43,6 +52,11 @@ class Function:
     def __hash__(self) -> int:
         return hash(self.name)
 
+    @property
+    def moves(self) -> bool:
+        """Whether it only selects or casts: all that there is for floats of 8 bits."""
+        return self.name == "where" or isinstance(self.result, DType)
+
     @cached_property
     def applied(self) -> Op:
         """The op of its terms."""
@@ -61,7 +75,8 @@ class Function:
             require(dtypes[0] is boolean, f"where needs a bool condition, got {dtypes[0]}")
             values = dtypes[1:]
         for d in values:
-            if d.kind not in self.domain and d.name not in self.domain:
+            taken = d.kind in self.domain or d.name in self.domain
+            if not taken or (d.is_float and d.bits == 8 and not self.moves):
                 raise VerifyError(f"{self.name} does not take {d}")
             if d is not values[0]:
                 raise VerifyError(f"{self.name} of {values[0]} and {d}: dtypes differ")
@@ -122,8 +137,16 @@ def _checked_divisor(x: Any) -> Any:
     return np.asarray(x)
 
 
+def _narrow(x: Any, d: DType) -> Any:
+    """A float as d, which saturates where d has no infinity, as torch has it."""
+    if d.bits == 8:  # by f32, as everywhere in weft
+        x = np.asarray(x, np.float32)
+        x = np.clip(x, -448, 448) if d.name == "f8e4m3fn" else x
+    return np.asarray(x).astype(d.numpy)
+
+
 def _round_to(d: DType) -> Evaluate:
-    return lambda x: np.asarray(x).astype(d.numpy).astype(np.float32)
+    return lambda x: _narrow(x, d).astype(np.float32)
 
 
 def _cast_to(d: DType) -> Evaluate:
@@ -132,7 +155,7 @@ def _cast_to(d: DType) -> Evaluate:
         if d.is_integer and x.dtype.kind not in "iub":  # C truncation of a finite value
             x = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0))
             return x.astype(np.int64).astype(d.numpy)
-        return (x != 0) if d is boolean else x.astype(d.numpy)
+        return (x != 0) if d is boolean else _narrow(x, d) if d.is_float else x.astype(d.numpy)
 
     return cast
 
@@ -242,15 +265,17 @@ where = function("where", 3, np.where, domain=("float", "int", "uint", "bool", "
 philox = function("philox", 2, _philox, domain=("i64",), cost=80)  # bits, of a seed and a place
 checked_index = function("checked_index", 2, _checked_index, domain=("i64",), cost=2)
 checked_divisor = function("checked_divisor", 1, _checked_divisor, domain=INTEGER, cost=2)
-round_f16 = function("round_f16", 1, _round_to(DTYPES["f16"]), domain=("f32",))  # f32 -> f32
-round_bf16 = function("round_bf16", 1, _round_to(DTYPES["bf16"]), domain=("f32",))  # f32 -> f32
+ROUNDS = {  # f32 -> f32: round_f16(x), round_bf16(x) ...
+    d: function(f"round_{d}", 1, _round_to(d), domain=("f32",)) for d in FLOATS if d.bits < 32
+}
 pack_bf16 = function("pack_bf16", 2, _pack_bf16, DTYPES["bf16pair"], ("bf16",), cost=3)
 dot_bf16 = function("dot_bf16", 2, _dot_bf16, DTYPES["f32"], ("pair",))  # (a, b), (c, d): ac + bd
 SINGLE = [d for d in DTYPES.values() if d.kind != "pair"]
 CASTS = {d: function(str(d), 1, _cast_to(d), d) for d in SINGLE}  # f32(x), i64(x) ...
 
-# Functions that only round: without effect where every float is an f64 (`widen`).
-ROUNDINGS = {*(c for d, c in CASTS.items() if d.is_float), round_f16, round_bf16}
+# Functions that only round: without effect where every float is an f64 (`widen`). What is rounded
+# to 8 bits is so on purpose, as integers are.
+ROUNDINGS = {f for by in (CASTS, ROUNDS) for d, f in by.items() if d.is_float and d.bits > 8}
 SAFE = {checked_index: 0, checked_divisor: 1}  # check -> a first argument that passes it
 
 
