@@ -36,7 +36,7 @@ transforms""".split()
 BY_HAND = ("values", "loop_values", "slab_values", "script", "legal")
 
 COMPILER_LINES = (
-    26_300  # 17,200 before training: 100 rows, segments, warm starts; 300 of collectives
+    26_600  # 17,200 before training: 100 rows, segments, warm starts; 300 of collectives
 )
 SEARCH_LINES = 2_640  # 1,200 until it had a benchmark, deltas, splits, functions, enlarge, memory
 GRADIENT_LINES = 1_040  # 1,000 without values of a scatter that are the last, or left out
@@ -48,7 +48,7 @@ ROADS_LINES = {
     "lowbit": 1_070,
 }  # of folders that nothing imports
 EXPLAIN_LINES = 700  # of weft/explain, which decides nothing: it counts, tells and shows
-ALL_LINES = 37_050
+ALL_LINES = 38_300
 FILE_LINES = 400
 FUNCTION_LINES = 50
 

@@ -189,6 +189,31 @@ def test_sixteen_bit_floats(built, d, t):
     same(built(f"round_{d}_f32", x, out=np.float32), rounded.float().numpy())
 
 
+EIGHT = [("f8e4m3fn", torch.float8_e4m3fn), ("f8e5m2", torch.float8_e5m2)]
+
+
+@pytest.mark.parametrize("d,t", EIGHT)
+def test_eight_bit_floats(built, d, t):
+    """All codes; every f16 and bf16, midpoint and neighbour of each, and what is out of range."""
+    every = np.arange(256, dtype=np.uint8)
+    expected = torch.from_numpy(every).view(t).float().numpy()
+    wide = built(f"widen_{d}", every, out=np.float32)
+    same(wide, expected)
+    same(np.signbit(wide), np.signbit(expected))
+    bits = torch.arange(65536, dtype=torch.int32).to(torch.int16)
+    finite = np.sort(expected[np.isfinite(expected)].astype(np.float64))
+    middle = ((finite[:-1] + finite[1:]) / 2).astype(np.float32)
+    up, down = (np.nextafter(middle, np.float32(to)) for to in (np.inf, -np.inf))
+    edge = np.array([464, 480, 61439.996, 61440, 3.4e38, 1e-45, np.inf, np.nan], np.float32)
+    halves = [bits.view(dtype).float().numpy() for dtype in (torch.float16, torch.bfloat16)]
+    x = np.concatenate([*halves, expected, middle, up, down, edge, -edge])
+    rounded = torch.from_numpy(x).to(t)
+    y, nan = built(f"narrow_{d}", x, out=np.uint8), np.isnan(x)
+    same(y[~nan], rounded.view(torch.uint8).numpy()[~nan])
+    assert torch.from_numpy(y[nan]).view(t).isnan().all()
+    same(built(f"round_{d}_f32", x, out=np.float32), rounded.float().numpy())
+
+
 @np.errstate(all="ignore")
 def test_pairs_of_bf16(built):
     a, b, c, d = (torch.from_numpy(values("f32", seed)).bfloat16() for seed in range(4))

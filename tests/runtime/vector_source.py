@@ -129,7 +129,7 @@ class Source:
             self.lanewise(op, "bool", "bool bool", "bool")
         for op in ("fold_and", "fold_or"):
             self.fold(op, "bool", sign="-")
-        for d in ("f16", "bf16"):
+        for d in ("f16", "bf16", "f8e4m3fn", "f8e5m2"):
             self.function(f"widen_{d}", d, "f32", f"store_f32{x}(q + i, load_{d}{x}(p0 + i));")
             self.function(f"narrow_{d}", "f32", d, f"store_{d}{x}(q + i, load_f32{x}(p0 + i));")
             self.lanewise(f"round_{d}", "f32", "f32", "f32")

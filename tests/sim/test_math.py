@@ -19,8 +19,7 @@ from weft.scalar.special import SPECIAL
 from weft.sim import simulate
 
 COUNT = 512
-WORDS = [d for d in DTYPES.values() if d.kind != "pair" and not (d.is_float and d.bits == 16)]
-SIXTEEN = ("f16", "bf16")
+WORDS = [d for d in DTYPES.values() if d.kind != "pair" and d.compute is d]
 # Functions whose values a device and a CPU round differently, and how far, in ulp.
 LOOSE = {"lgamma": 64, "power": 16, "sigmoid": 8, "tan": 16}
 OTHERS = 8
@@ -39,7 +38,7 @@ def result_of(function: Function, d: DType) -> DType:
     found = function.infer_dtype(
         (boolean, d, d) if function.name == "where" else (d,) * function.arity
     )
-    return DTYPES["f32"] if found.name in SIXTEEN else found
+    return found.compute
 
 
 def has(language: Language, function: Function, d: DType) -> bool:

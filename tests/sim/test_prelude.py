@@ -8,6 +8,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import weft
 from weft.sim import simulate
@@ -71,3 +72,24 @@ def test_casts() -> None:
         assert (abs(tf - x)[normal] <= abs(x)[normal] * 2**-11).all()
     np.testing.assert_array_equal(back, half.astype(np.float32))
     assert not (tf.view(np.uint32)[normal] & 0x1FFF).any()
+
+
+@pytest.mark.parametrize("d,t", [("f8e4m3fn", torch.float8_e4m3fn), ("f8e5m2", torch.float8_e5m2)])
+def test_floats_of_eight_bits(d: str, t: torch.dtype) -> None:
+    """As torch's, to the bit: all codes, and values between and around them."""
+    head = f'extern "C" __global__ void casts(const {d} *c, const f32 *x, f32 *wide, {d} *near)'
+    body = f"wide[i] = cast_{d}_f32(c[i]); near[i] = cast_f32_{d}(x[i]);"
+    text = f'#include "weft_cuda.cuh"\n{head} {{ i32 i = threadIdx.x; {body} }}\n'
+    codes = torch.arange(256, dtype=torch.uint8).repeat(4)
+    values = codes.view(t).float()
+    following = (codes + 1).view(t).float()
+    x = torch.where(torch.arange(1024) < 512, values, (values + following) / 2)
+    x[256:512] = torch.nextafter(x[768:], torch.tensor(torch.inf))
+    x[:8] = torch.tensor([464, -480, 61439.99, 61440, 3e38, torch.inf, 1e-45, torch.nan])
+    wide, near = np.zeros(1024, np.float32), np.zeros(1024, np.uint8)
+    report = simulate(text, "casts", 1, 1024, [codes.numpy(), x.numpy(), wide, near])
+    assert not report.faults, str(report)
+    np.testing.assert_array_equal(wide, values.numpy())
+    expected, nan = x.to(t).view(torch.uint8), x.isnan()
+    assert torch.equal(torch.from_numpy(near)[~nan], expected[~nan])
+    assert torch.from_numpy(near).view(t).float().isnan().equal(nan)

@@ -43,8 +43,8 @@ class DType:
 
     @property
     def compute(self) -> DType:
-        """The dtype of arithmetic: f32 for 16-bit floats, which are only stored as such."""
-        return f32 if self.is_float and self.bits == 16 else self
+        """The dtype of arithmetic: f32 for floats of fewer bits, which are only stored as such."""
+        return f32 if self.is_float and self.bits < 32 else self
 
     @property
     def word(self) -> DType:
@@ -65,6 +65,8 @@ class DType:
 
 f16 = DType("f16", "float", 16, np.dtype(np.float16))
 bf16 = DType("bf16", "float", 16, np.dtype(ml_dtypes.bfloat16))
+f8e4m3fn = DType("f8e4m3fn", "float", 8, np.dtype(ml_dtypes.float8_e4m3fn))  # no infinity
+f8e5m2 = DType("f8e5m2", "float", 8, np.dtype(ml_dtypes.float8_e5m2))
 f32 = DType("f32", "float", 32, np.dtype(np.float32))
 f64 = DType("f64", "float", 64, np.dtype(np.float64))
 i8 = DType("i8", "int", 8, np.dtype(np.int8))
@@ -75,11 +77,12 @@ u8 = DType("u8", "uint", 8, np.dtype(np.uint8))
 boolean = DType("bool", "bool", 8, np.dtype(np.bool_))
 bf16pair = DType("bf16pair", "pair", 32, np.dtype(np.complex64))  # (low half, high half)
 
-DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, boolean, bf16pair)}
+FLOATS = (f16, bf16, f8e4m3fn, f8e5m2, f32, f64)
+DTYPES = {d.name: d for d in (*FLOATS, i8, i16, i32, i64, u8, boolean, bf16pair)}
 
 
 # Element types that only library calls use, by torch's name, with the NumPy dtype that stores them.
-NUMPYS = ("complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
+NUMPYS = ("complex64", "complex128", "uint16", "uint32", "uint64")
 HELD = {"complex32": np.dtype("uint32"), **{name: np.dtype(name) for name in NUMPYS}}
 FOREIGN = {name: DType(name, "foreign", 8 * d.itemsize, d) for name, d in HELD.items()}
 

@@ -16,7 +16,7 @@ C_KEYWORDS = frozenset(
     "turn lane scratch memcpy memset main".split()
 )
 # dtypes, functions of the headers (exp_f32x16, boolx8), and what standard headers define
-OF_HEADERS = re.compile(r"(.*_)?(b?f|[iu])\d+(x\d+u?)?|(.*_)?bool(x\d+)?|.*_t")
+OF_HEADERS = re.compile(r"(.*_)?(b?f|[iu])\d+(e\d+m\d+(fn)?)?(x\d+u?)?|(.*_)?bool(x\d+)?|.*_t")
 PREFIXES = re.compile(r"_|\d|weft|WEFT|U?INT|$")
 
 # functions whose C name is not their own; the rest are op_dtype as they are
@@ -63,8 +63,8 @@ class Names:
 
 
 def register(dtype: DType) -> DType:
-    """The type of a value in a register: 16-bit floats are f32 there."""
-    return f32 if dtype.is_float and dtype.bits == 16 else dtype.word
+    """The type of a value in a register: floats of 16 and 8 bits are f32 there."""
+    return dtype.compute.word
 
 
 def suffix(dtype: DType, lanes: int) -> str:
@@ -103,8 +103,8 @@ def function_name(function: Function, dtypes: list[DType], lanes: int, args: lis
     name = function.name
     source = dtypes[-1]
     if isinstance(function.result, DType) and function in CASTS.values():
-        target = f32 if function.result.is_float and function.result.bits == 16 else function.result
-        if function.result is not target:  # a 16-bit float in a register: f32, rounded
+        target = function.result.compute
+        if function.result is not target:  # such a float in a register: f32, rounded
             inner = args[0] if source is f32 else f"cast_{source}_f32{width}({args[0]})"
             return f"round_{function.result}_f32{width}({inner})"
         return args[0] if source is target else f"cast_{source}_{target}{width}({args[0]})"

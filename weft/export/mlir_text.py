@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from weft.core.errors import UnsupportedOpError
 from weft.core.types import DType
 
 INDEX = "index"
@@ -19,7 +20,10 @@ Args = Sequence[str]
 
 
 def spelled(dtype: DType) -> str:
-    """The type of a value of that dtype."""
+    """The type of a value of that dtype. UnsupportedOpError for a float of 8 bits: arith's casts
+    overflow where torch's saturate."""
+    if dtype.is_float and dtype.bits == 8:
+        raise UnsupportedOpError(f"MLIR's dialects have no cast of {dtype} as torch's")
     names = {"uint": f"i{dtype.bits}", "bool": "i1", "pair": "i32"}
     return names.get(dtype.kind, dtype.name)
 

@@ -16,6 +16,7 @@ from torch.fx.passes.split_module import split_module
 from weft.frontend.extents import is_unbacked
 
 FX = torch.fx.GraphModule
+ENDS_GRADIENTS = (torch.autograd.grad, torch._C._set_grad_enabled)
 EAGER, VALUE = "submod_eager", "example_value"  # the part of `at`; where Dynamo notes values
 
 
@@ -45,6 +46,31 @@ def split(graph: FX, steps: Sequence[torch.fx.Node], at: torch.fx.Node | None) -
 def attributes(graph: FX) -> list[Any]:
     """What the graph holds itself and reads: tensors that Dynamo made no inputs of."""
     return [attrgetter(str(n.target))(graph) for n in graph.graph.find_nodes(op="get_attr")]
+
+
+# Of these, torch's shape rules say that what is written keeps its size: an empty one is given one.
+SIZING = (
+    torch.fused_moving_avg_obs_fake_quant,
+    torch.ops.aten.fused_moving_avg_obs_fake_quant.default,
+)
+
+
+def sizing(graph: FX) -> torch.fx.Node | None:
+    """The first call that gives an empty tensor, which it writes, a size."""
+    calls = (n for n in graph.graph.nodes if n.target in SIZING)
+    return next((n for n in calls if any(map(_is_empty, n.all_input_nodes))), None)
+
+
+def _is_empty(n: torch.fx.Node) -> bool:
+    value = n.meta.get(VALUE, n.meta.get("val"))
+    return isinstance(value, torch.Tensor) and 0 in value.shape
+
+
+def trains(graph: FX) -> bool:
+    """Whether the graph may have all of its gradients inside, or off: no result wants any."""
+    returned = graph.graph.output_node().all_input_nodes
+    wants = any(getattr(n.meta.get(VALUE), "requires_grad", False) for n in returned)
+    return not wants and any(n.target in ENDS_GRADIENTS for n in graph.graph.nodes)
 
 
 def is_of_a_tuple(n: torch.fx.Node) -> bool:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from weft.frontend.observers import OBSERVERS
+
 
 def _one(value: Tensor, name: str) -> Tensor:
     if value.numel() != 1:
@@ -85,4 +87,5 @@ CALLS: dict[str, Callable[..., Any]] = {
     "quantized_decomposed.choose_qparams.tensor": scale_and_zero_point,
     "quantized_decomposed.choose_qparams_symmetric.tensor": symmetric_scale,
     "quantized_decomposed.convert_element_type.no_fuse": convert,
+    **OBSERVERS,
 }

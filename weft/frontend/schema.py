@@ -51,11 +51,13 @@ def effect(op: OpOverload) -> Effect:
     schema = op._schema
     if torch.Tag.inplace_view in op.tags:
         return "reshape"
+    if str(op) in CALLS:
+        return "composite"
     if schema.is_mutable:
         return "write"
     if op in KEPT.values():
         return "pure"
-    if is_implicit(op) or str(op) in CALLS or is_explicit(op):
+    if is_implicit(op) or is_explicit(op):
         return "composite"
     if op in _MAYBE_VIEWS or any(a.alias_info is not None for a in schema.arguments):
         return "view"
@@ -88,10 +90,10 @@ def is_explicit(op: OpOverload) -> bool:
 
 def composition(op: OpOverload) -> Callable[..., Any]:
     """A composite op as a function that calls other ops."""
-    if is_implicit(op):
-        return op.decompose
     if str(op) in CALLS:
         return CALLS[str(op)]
+    if is_implicit(op):
+        return op.decompose
     if is_explicit(op):
         return partial(op._op_dk, torch._C.DispatchKey.CompositeExplicitAutograd)
     return decompositions()[op]

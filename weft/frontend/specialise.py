@@ -44,8 +44,10 @@ from weft.frontend.parts import (
     attributes,
     is_of_a_tuple,
     returns_a_tuple,
+    sizing,
     split,
     stays_whole,
+    trains,
 )
 from weft.frontend.stored import Store, packed, unpacked
 from weft.frontend.subclasses import picked, plain
@@ -57,7 +59,6 @@ Through = Callable[[FX, "Session"], Any]  # a graph as Python that Dynamo compil
 
 SPECIALISATIONS = 64  # of one graph, after which the one used least recently goes
 ROUNDS = 8  # sizes that are given up one after another
-ENDS_GRADIENTS = (torch.autograd.grad, torch._C._set_grad_enabled)
 VALUES = 8  # numbers that a graph is specialised to, after which it runs in eager
 
 
@@ -286,6 +287,9 @@ class GraphProgram:
             return Special(assumed, self._in_parts(at), {}, True)
 
     def _compiled(self, assumed: Assumptions, inputs: Sequence[Any]) -> Special:
+        if (at := sizing(self.graph)) is not None:
+            told = f"{at.name} gives a tensor of its state a size: call it in eager once"
+            raise Uncaptured(told, innermost_line(at.stack_trace), at)
         wanted = self._wants_gradients(inputs)
         if not (wanted or assumed.wrappers) or _is_apart(assumed) or self.differentiate is None:
             return self._traced(assumed, inputs)
@@ -386,13 +390,6 @@ class GraphProgram:
 def _is_apart(assumed: Assumptions) -> bool:
     """Whether tensors lie in one storage, who knows how far from each other."""
     return any(ANY in place for place in assumed.sharing)
-
-
-def trains(graph: FX) -> bool:
-    """Whether the graph may have all of its gradients inside, or off: no result wants any."""
-    returned = graph.graph.output_node().all_input_nodes
-    wants = any(getattr(n.meta.get(VALUE), "requires_grad", False) for n in returned)
-    return not wants and any(n.target in ENDS_GRADIENTS for n in graph.graph.nodes)
 
 
 def _first(program: GraphProgram) -> Callable[..., Any]:

@@ -13,9 +13,11 @@ import numpy as np
 import torch
 
 from weft.core.errors import VerifyError
-from weft.core.types import DType, TensorType, bf16
-from weft.library.calls import operator, torch_object
+from weft.core.types import FLOATS, DType, TensorType
+from weft.library.calls import TORCH_DTYPES, operator, torch_object
 from weft.scalar.nest import Buffer, Call, Program
+
+BY_BITS = {d.numpy: TORCH_DTYPES[d.name] for d in FLOATS if d.numpy.isbuiltin != 1}
 
 
 @dataclass(frozen=True)
@@ -68,17 +70,20 @@ def allocate(program: Program, inputs: Sequence[Any], widen: bool) -> dict[str, 
 
 
 def as_tensor(array: np.ndarray) -> torch.Tensor:
-    """A torch tensor over the same memory; bf16 passes as int16, as torch rejects NumPy's."""
-    if array.dtype == bf16.numpy:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    """A torch tensor over the same memory; what is NumPy's by ml_dtypes passes as its bits."""
+    dtype = BY_BITS.get(array.dtype)
+    if dtype is not None:
+        return torch.from_numpy(array.view(f"i{dtype.itemsize}")).view(dtype)
     return torch.from_numpy(array)
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:
     """A NumPy array over the memory of a torch tensor."""
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(bf16.numpy)
-    return tensor.numpy()
+    bits = {1: torch.int8, 2: torch.int16}.get(tensor.itemsize)
+    known = next((d for d, dtype in BY_BITS.items() if dtype == tensor.dtype), None)
+    if bits is None or known is None:
+        return tensor.numpy()
+    return tensor.view(bits).numpy().view(known)
 
 
 def _tensor(memory: Memory, buffer: Buffer) -> torch.Tensor:

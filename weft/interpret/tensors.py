@@ -54,7 +54,9 @@ def evaluate_node(node: Node, args: Sequence[Any], widen: bool = False) -> Any:
         return np.asarray(op.value, np.float64)
     if widen and isinstance(op, Map) and op.function in ROUNDINGS:
         return np.asarray(args[0]).astype(np.float64)
-    return op.evaluate(*args)
+    result = op.evaluate(*args)
+    rounds = widen and isinstance(op, Map) and node.type.dtype.is_float  # to 8 bits
+    return result.astype(np.float64) if rounds else result
 
 
 def evaluate_body(body: Graph, given: Sequence[Any], widen: bool) -> list[Any]:

@@ -34,7 +34,11 @@ HEADERS = Path(__file__).parent / "gpu"
 INCLUDE = re.compile(r'^#include "(weft_\w+\.\w+)"\n', re.MULTILINE)
 STANDARD = "-cl-std=CL1.2"
 EXACT = "-cl-fp32-correctly-rounded-divide-sqrt"  # a device may have it
-WORDS = {torch.bfloat16: torch.int16}  # what NumPy knows them as
+WORDS = {  # what NumPy knows them as
+    torch.bfloat16: torch.int16,
+    torch.float8_e4m3fn: torch.int8,
+    torch.float8_e5m2: torch.int8,
+}
 
 
 @dataclass(frozen=True)

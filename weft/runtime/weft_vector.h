@@ -5,7 +5,7 @@
 //     store_f32x16(y, maximum_f32x16(load_f32x16(x), splat_f32x16(0)));
 //
 // A name is op_dtype followed by x16, or by nothing for one lane: add_f32x16, add_f32.
-// dtypes   f32 f64 i8 i16 i32 i64 u8 bool; f16 and bf16 in memory, where a load gives an f32.
+// dtypes   f32 f64 i8 i16 i32 i64 u8 bool; in memory f16 bf16 f8e4m3fn f8e5m2: a load gives an f32.
 // masks    boolx16 (one lane: boolx1) is an i32x16 of 0 or -1; in memory a bool is a byte, 0 or 1.
 // chunks   GCC splits arithmetic on vectors wider than a register, but takes their compares and
 //          shuffles apart lane by lane. So those loop over register-sized chunks.
@@ -36,6 +36,8 @@ typedef uint32_t u32;
 typedef uint64_t u64;
 typedef uint16_t f16;   // storage only
 typedef uint16_t bf16;  // storage only
+typedef uint8_t f8e4m3fn;
+typedef uint8_t f8e5m2;
 
 #define WEFT_VECTOR_TYPE(d, L)                                                                     \
     typedef d d##x##L __attribute__((vector_size(sizeof(d) * L)));                                 \
@@ -1159,6 +1161,46 @@ WEFT_FN V(i16) F(narrow, f16)(V(f32) x) {
     return CONVERT(r | sign, V(i16));
 }
 #endif
+
+// ---- floats of 8 bits, to the bit as torch has them: what f8e4m3fn cannot hold saturates, also
+// infinity. An f8e5m2 is the upper half of an f16.
+
+WEFT_FN V(f32) F(widen, f8e4m3fn)(V(i8) a) {
+    V(i32) h = CONVERT(a, V(i32)), sign = (h & 0x80) << 24, size = h & 0x7f;
+    V(i32) normal = (size << 20) + (120 << 23);
+    V(i32) subnormal = AS(i32, AS(f32, normal + (1 << 23)) - 0x1p-6f);
+    V(i32) r = F(select, i32)(F(lt, i32)(size, SPLAT(i32, 8)), subnormal, normal);
+    r = F(select, i32)(F(eq, i32)(size, SPLAT(i32, 0x7f)), SPLAT(i32, 0x7ff00000), r);
+    return AS(f32, r | sign);
+}
+WEFT_FN V(i8) F(narrow, f8e4m3fn)(V(f32) x) {
+    V(i32) a = AS(i32, x), sign = AS(i32, (AS(u32, a) >> 24) & 0x80);
+    a &= 0x7fffffff;
+    V(i32) normal = (a - (120 << 23) + 0x7ffff + ((a >> 20) & 1)) >> 20;
+    V(i32) subnormal = AS(i32, AS(f32, a) + 0x1p14f) - (141 << 23);
+    V(i32) r = F(select, i32)(F(lt, i32)(a, SPLAT(i32, 121 << 23)), subnormal, normal);
+    r = F(minimum, i32)(r, SPLAT(i32, 0x7e));
+    r = F(select, i32)(F(gt, i32)(a, SPLAT(i32, 0x7f800000)), SPLAT(i32, 0x7f), r);
+    return CONVERT(r | sign, V(i8));
+}
+WEFT_FN V(f32) F(widen, f8e5m2)(V(i8) a) {
+    return F(widen, f16)(CONVERT(a, V(i16)) << 8);
+}
+WEFT_FN V(i8) F(narrow, f8e5m2)(V(f32) x) {
+    V(i32) a = AS(i32, x), sign = AS(i32, (AS(u32, a) >> 24) & 0x80);
+    a &= 0x7fffffff;
+    V(i32) normal = (a - (112 << 23) + 0xfffff + ((a >> 21) & 1)) >> 21;
+    V(i32) subnormal = AS(i32, AS(f32, a) + 0x1p7f) - (134 << 23);
+    V(i32) r = F(select, i32)(F(lt, i32)(a, SPLAT(i32, 113 << 23)), subnormal, normal);
+    r = F(minimum, i32)(r, SPLAT(i32, 0x7c));
+    r = F(select, i32)(F(gt, i32)(a, SPLAT(i32, 0x7f800000)), SPLAT(i32, 0x7f), r);
+    return CONVERT(r | sign, V(i8));
+}
+#define WEFT_FLOAT_8(d)                                                                            \
+    WEFT_STORED(d, d, i8, V(f32))                                                                  \
+    WEFT_FN V(f32) F(round_##d, f32)(V(f32) x) { return F(widen, d)(F(narrow, d)(x)); }
+WEFT_FLOAT_8(f8e4m3fn)
+WEFT_FLOAT_8(f8e5m2)
 
 WEFT_STORED(f16, f16, i16, V(f32))
 WEFT_STORED(bf16, bf16, i16, V(f32))

@@ -13,10 +13,19 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from weft.core.errors import DivisionByZero, IndexOutOfRange, VerifyError
+from weft.core.errors import VerifyError
 from weft.core.node import Node, Op, Operators, bottom_up, make, op, postorder, require
-from weft.core.types import DTYPES, DType, ScalarType, Symbolic, boolean, dtype_of_literal, i64
-from weft.scalar import words
+from weft.core.types import (
+    DTYPES,
+    FLOATS,
+    DType,
+    ScalarType,
+    Symbolic,
+    boolean,
+    dtype_of_literal,
+    i64,
+)
+from weft.scalar import meanings
 
 Evaluate = Callable[..., Any]
 
@@ -44,6 +53,11 @@ class Function:
     def __hash__(self) -> int:
         return hash(self.name)
 
+    @property
+    def moves(self) -> bool:
+        """Whether it only selects or casts: all that there is for floats of 8 bits."""
+        return self.name == "where" or isinstance(self.result, DType)
+
     @cached_property
     def applied(self) -> Op:
         """The op of its terms."""
@@ -62,7 +76,8 @@ class Function:
             require(dtypes[0] is boolean, f"where needs a bool condition, got {dtypes[0]}")
             values = dtypes[1:]
         for d in values:
-            if d.kind not in self.domain and d.name not in self.domain:
+            taken = d.kind in self.domain or d.name in self.domain
+            if not taken or (d.is_float and d.bits == 8 and not self.moves):
                 raise VerifyError(f"{self.name} does not take {d}")
             if d is not values[0]:
                 raise VerifyError(f"{self.name} of {values[0]} and {d}: dtypes differ")
@@ -81,87 +96,6 @@ def function(name: str, arity: int, evaluate: Evaluate, *args: Any, **keywords: 
     return FUNCTIONS[name]
 
 
-def _each(one: Callable[[float], float], x: Any) -> Any:
-    """Apply a function of one number to every element, in f64."""
-    found = np.vectorize(one, otypes=[np.float64])(np.asarray(x, np.float64))
-    return found.astype(np.asarray(x).dtype)
-
-
-def _lgamma(v: float) -> float:
-    if abs(v) > 1e305:  # beyond, Python raises
-        return math.inf
-    return math.inf if v <= 0 and v == math.floor(v) else math.lgamma(v)
-
-
-def _floormod(x: Any, y: Any) -> Any:
-    if np.asarray(x).dtype.kind in "iu":
-        return np.where(y == 0, 0, np.mod(x, np.where(y == 0, 1, y)))
-    rest = np.fmod(x, y)
-    return np.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
-
-
-def _floordiv(x: Any, y: Any) -> Any:
-    whole = np.floor_divide(x, np.where(y == 0, 1, y))
-    return np.where(y == 0, 0, whole).astype(np.asarray(x).dtype)
-
-
-def _truncdiv(x: Any, y: Any) -> Any:
-    safe = np.where(y == 0, 1, y)
-    exact = (x - np.fmod(x, safe)) // safe
-    return np.where(y == 0, 0, exact).astype(np.asarray(x).dtype)
-
-
-def _checked_index(i: Any, n: Any) -> Any:
-    if np.any((i < 0) | (i >= n)):
-        raise IndexOutOfRange
-    return np.asarray(i)
-
-
-def _checked_divisor(x: Any) -> Any:
-    if np.any(np.equal(x, 0)):
-        raise DivisionByZero
-    return np.asarray(x)
-
-
-def _round_to(d: DType) -> Evaluate:
-    return lambda x: np.asarray(x).astype(d.numpy).astype(np.float32)
-
-
-def _cast_to(d: DType) -> Evaluate:
-    def cast(x: Any) -> Any:
-        x = np.asarray(x)
-        if d.is_integer and x.dtype.kind not in "iub":  # C truncation of a finite value
-            x = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0))
-            return x.astype(np.int64).astype(d.numpy)
-        return (x != 0) if d is boolean else x.astype(d.numpy)
-
-    return cast
-
-
-def _fma(x: Any, y: Any, z: Any) -> Any:
-    """x y + z in f64, which holds a product of f32 exactly, then in the dtype of the operands."""
-    return (np.asarray(x, np.float64) * y + z).astype(np.result_type(x, y, z))
-
-
-def _bits(x: Any) -> Any:
-    x = np.asarray(x)
-    return x.view(f"i{x.itemsize}")
-
-
-def _philox(seed: Any, counter: Any) -> Any:
-    """Philox4x32-10 (Salmon et al. 2011), the first two words; see library/philox.py."""
-    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
-    seed, counter = (np.asarray(x).astype(np.uint64) for x in (seed, counter))
-    c0, c1, c2, c3 = counter & low, counter >> half, counter & np.uint64(0), np.uint64(0)
-    k0, k1 = seed & low, seed >> half
-    for _ in range(10):
-        first, second = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
-        c0, c1 = (second >> half) ^ c1 ^ k0, second & low
-        c2, c3 = (first >> half) ^ c3 ^ k1, first & low
-        k0, k1 = (k0 + np.uint64(0x9E3779B9)) & low, (k1 + np.uint64(0xBB67AE85)) & low
-    return (c0 | c1 << half).astype(np.int64)
-
-
 FLOAT, INTEGER = ("float",), ("int", "uint")
 NUMBER, LOGIC = (*FLOAT, *INTEGER), (*INTEGER, "bool")
 
@@ -170,12 +104,12 @@ add = function("add", 2, np.add, commutative=True)
 subtract = function("subtract", 2, np.subtract, domain=NUMBER)
 multiply = function("multiply", 2, np.multiply, commutative=True)
 divide = function("divide", 2, np.divide, domain=FLOAT, cost=4)
-floordiv = function("floordiv", 2, _floordiv, domain=INTEGER, cost=20)
-floormod = function("floormod", 2, _floormod, domain=NUMBER, cost=20)
-truncdiv = function("truncdiv", 2, _truncdiv, domain=INTEGER, cost=20)
+floordiv = function("floordiv", 2, meanings.floordiv, domain=INTEGER, cost=20)
+floormod = function("floormod", 2, meanings.floormod, domain=NUMBER, cost=20)
+truncdiv = function("truncdiv", 2, meanings.truncdiv, domain=INTEGER, cost=20)
 fmod = function("fmod", 2, np.fmod, domain=NUMBER, cost=20)
 power = function("power", 2, np.power, domain=NUMBER, cost=40)
-fma = function("fma", 3, _fma, domain=FLOAT)  # x y + z, rounded once
+fma = function("fma", 3, meanings.fma, domain=FLOAT)  # x y + z, rounded once
 maximum = function("maximum", 2, np.maximum, commutative=True)
 minimum = function("minimum", 2, np.minimum, commutative=True)
 atan2 = function("atan2", 2, np.arctan2, domain=FLOAT, cost=30)
@@ -193,10 +127,10 @@ log2 = function("log2", 1, np.log2, domain=FLOAT, cost=16)
 log10 = function("log10", 1, np.log10, domain=FLOAT, cost=18)
 log1p = function("log1p", 1, np.log1p, domain=FLOAT, cost=20)
 tanh = function("tanh", 1, np.tanh, domain=FLOAT, cost=20)
-erf = function("erf", 1, partial(_each, math.erf), domain=FLOAT, cost=24)
-erfc = function("erfc", 1, partial(_each, math.erfc), domain=FLOAT, cost=34)
+erf = function("erf", 1, partial(meanings.each, math.erf), domain=FLOAT, cost=24)
+erfc = function("erfc", 1, partial(meanings.each, math.erfc), domain=FLOAT, cost=34)
 sigmoid = function("sigmoid", 1, lambda x: 1 / (1 + np.exp(-x)), domain=FLOAT, cost=18)
-lgamma = function("lgamma", 1, partial(_each, _lgamma), domain=FLOAT, cost=100)
+lgamma = function("lgamma", 1, partial(meanings.each, meanings.lgamma), domain=FLOAT, cost=100)
 sin = function("sin", 1, np.sin, domain=FLOAT, cost=20)
 cos = function("cos", 1, np.cos, domain=FLOAT, cost=20)
 tan = function("tan", 1, np.tan, domain=FLOAT, cost=30)
@@ -221,7 +155,7 @@ lt = function("lt", 2, np.less, "bool")
 le = function("le", 2, np.less_equal, "bool")
 gt = function("gt", 2, np.greater, "bool")
 ge = function("ge", 2, np.greater_equal, "bool")
-bits = function("bits", 1, _bits, "bits", ("f32", "f64"))
+bits = function("bits", 1, meanings.bits, "bits", ("f32", "f64"))
 float_of = function(
     "float_of",
     1,
@@ -230,23 +164,26 @@ float_of = function(
     ("i32", "i64"),
 )
 where = function("where", 3, np.where, domain=("float", "int", "uint", "bool", "pair"))
-philox = function("philox", 2, _philox, domain=("i64",), cost=80)  # bits, of a seed and a place
-checked_index = function("checked_index", 2, _checked_index, domain=("i64",), cost=2)
-checked_divisor = function("checked_divisor", 1, _checked_divisor, domain=INTEGER, cost=2)
-round_f16 = function("round_f16", 1, _round_to(DTYPES["f16"]), domain=("f32",))  # f32 -> f32
-round_bf16 = function("round_bf16", 1, _round_to(DTYPES["bf16"]), domain=("f32",))  # f32 -> f32
-pack_bf16 = function("pack_bf16", 2, words.pack_bf16, DTYPES["bf16pair"], ("bf16",), cost=3)
-dot_bf16 = function("dot_bf16", 2, words.dot_bf16, DTYPES["f32"], ("pair",))
-pack_bytes = function("pack_bytes", 4, words.pack_bytes, DTYPES["i32"], ("i8", "u8"), cost=6)
-dot_bytes = function("dot_bytes", 2, words.dot_bytes, DTYPES["i32"], ("i32",))
-dot_turned = function("dot_turned", 2, words.dot_turned, DTYPES["i32"], ("i32",))
+philox = function(
+    "philox", 2, meanings.philox, domain=("i64",), cost=80
+)  # bits, of a seed and a place
+checked_index = function("checked_index", 2, meanings.checked_index, domain=("i64",), cost=2)
+checked_divisor = function("checked_divisor", 1, meanings.checked_divisor, domain=INTEGER, cost=2)
+NARROW = [d for d in FLOATS if d.bits < 32]
+ROUNDS = {d: function(f"round_{d}", 1, meanings.round_to(d), domain=("f32",)) for d in NARROW}
+pack_bf16 = function("pack_bf16", 2, meanings.pack_bf16, DTYPES["bf16pair"], ("bf16",), cost=3)
+dot_bf16 = function("dot_bf16", 2, meanings.dot_bf16, DTYPES["f32"], ("pair",))
+pack_bytes = function("pack_bytes", 4, meanings.pack_bytes, DTYPES["i32"], ("i8", "u8"), cost=6)
+dot_bytes = function("dot_bytes", 2, meanings.dot_bytes, DTYPES["i32"], ("i32",))
+dot_turned = function("dot_turned", 2, meanings.dot_turned, DTYPES["i32"], ("i32",))
 DOTS = {"dot_bf16": "dot_bf16", "dot_bytes": "dot_turned", "dot_turned": "dot_bytes"}  # turned
 PACKS = ("pack_bf16", "pack_bytes")
 SINGLE = [d for d in DTYPES.values() if d.kind != "pair"]
-CASTS = {d: function(str(d), 1, _cast_to(d), d) for d in SINGLE}  # f32(x), i64(x) ...
+CASTS = {d: function(str(d), 1, meanings.cast_to(d), d) for d in SINGLE}  # f32(x), i64(x) ...
 
-# Functions that only round: without effect where every float is an f64 (`widen`).
-ROUNDINGS = {*(c for d, c in CASTS.items() if d.is_float), round_f16, round_bf16}
+# Functions that only round: without effect where every float is an f64 (`widen`). What is rounded
+# to 8 bits is so on purpose, as integers are.
+ROUNDINGS = {f for by in (CASTS, ROUNDS) for d, f in by.items() if d.is_float and d.bits > 8}
 SAFE = {checked_index: 0, checked_divisor: 1}  # check -> a first argument that passes it
 
 

@@ -123,7 +123,7 @@ class Reduce(Op):
 
     def evaluate(self, x: Any) -> Any:
         with np.errstate(all="ignore"):
-            wide = x.astype(np.float32) if x.dtype.kind in "fV" and x.dtype.itemsize == 2 else x
+            wide = x.astype(np.float32) if x.dtype.kind in "fV" and x.dtype.itemsize < 4 else x
             out = self.monoid.reference(wide, self.axes)
             return out if self.monoid.indexed else out.astype(x.dtype)
 

@@ -161,7 +161,7 @@ SLOPES: dict[str, Callable[..., Slopes]] = {
     "cosh": lambda g, y, x: (g * s.sinh(x),),
     **{name: lambda g, y, x: (None,) for name in ("floor", "ceil", "trunc", "round")},
     "where": lambda g, y, c, a, b: (None, s.where(c, g, 0), s.where(c, 0, g)),
-    **{str(f): lambda g, y, x, f=f: (F[str(f)](g),) for f in (s.round_f16, s.round_bf16)},
+    **{str(f): lambda g, y, x, f=f: (F[str(f)](g),) for f in s.ROUNDS.values()},
 }
 
 # Of no float, or a predicate: no gradient passes.

@@ -41,7 +41,9 @@ def to_triton(program: Program) -> str:
     if sizes_of(program):
         told = "Triton out has no sizes that are no numbers"
         raise UnsupportedOpError(f"{told}: compile with dynamic=False")
-    program, problems = expanded(program), list[str]()
+    program = expanded(program)
+    dtypes = dict.fromkeys(b.type.dtype for b in program.buffers())
+    problems = [f"elements of {d}" for d in dtypes if d.is_float and d.bits == 8]
     launcher, texts = _Launcher(program), list[str]()
     names = Names({*HELPERS, *launcher.fresh.taken})
     folds = Folds(problems.append)

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from weft.core.types import f32, i32
+from weft.core.types import DType, f8e4m3fn, f32, i32
 from weft.frontend.aten.formulas import is_nan
-from weft.frontend.aten.table import Row, axis_of, rows
+from weft.frontend.aten.table import Row, axis_of, require, rows
 from weft.scalar.ops import ge, le, maximum, minimum, where
 from weft.scalar.ops import round_even as nearest
 from weft.tensor.build import (
@@ -23,6 +23,7 @@ from weft.tensor.build import (
     widen,
 )
 
+BEYOND = 464.0  # the largest f32 that is rounded to an f8e4m3fn
 BELOW = float(np.nextafter(np.float32(2**63), np.float32(0)))  # the last f32 that an i64 holds
 
 
@@ -97,10 +98,39 @@ def int8_weights(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
     return matmul(widen(x), transpose(cast(weight, wide))) * cast(scales, wide)
 
 
+def scaled_mm(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None,
+    scale_result: Tensor | None,
+    out_dtype: DType | None,
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """Products of floats of 8 bits, in f32: scaled by row and column, or as a whole, then shifted.
+
+    Only a result of 8 bits is divided by its scale. As in eager, what f8e4m3fn cannot hold is NaN
+    here, where a cast saturates.
+    """
+    kind, (rows_of_a, columns) = out_dtype or a.dtype, (a.shape[0], b.shape[1])
+    whole = scale_a.type.size == 1 and scale_b.type.size == 1
+    each = scale_a.shape == (rows_of_a, 1) and scale_b.shape == (1, columns)
+    require(whole or each, "its scales are neither of the whole nor of rows and columns")
+    factors = [cast(reshape(s, ()) if whole else s, f32) for s in (scale_a, scale_b)]
+    out = matmul(widen(a), widen(b)) * factors[0] * factors[1]
+    out = out if bias is None else out + cast(bias, f32)
+    if kind.bits > 8:
+        return out
+    out = out if scale_result is None else out / reshape(scale_result, ())
+    return where(abs(out) > BEYOND, math.nan, out) if kind is f8e4m3fn else out
+
+
 ROWS: dict[str, Row] = rows(
     "stored",
     {
         "_int_mm": int_mm,
+        "_scaled_mm": scaled_mm,
         "_weight_int8pack_mm": int8_weights,
         "_fake_quantize_learnable_per_tensor_affine": learnable,
         "_fake_quantize_learnable_per_channel_affine": learnable_by_channel,

@@ -20,6 +20,8 @@ typedef double f64;
 
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
+struct f8e4m3fn { u8 bits; };
+struct f8e5m2 { u8 bits; };
 
 // N values that one instruction loads or stores: aligned to all their bytes, at most 16.
 template <class T, int N> struct alignas(sizeof(T) * N) vec {

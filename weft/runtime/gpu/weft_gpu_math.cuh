@@ -155,6 +155,43 @@ WEFT_FLOATS(WEFT_FLOAT_OF_C)
 WEFT_F64(WEFT_FN f64 maximum_f64(f64 a, f64 b) { return a != a || a > b ? a : b; })
 WEFT_F64(WEFT_FN f64 minimum_f64(f64 a, f64 b) { return a != a || a < b ? a : b; })
 
+#define WEFT_BITS(name, d, other)                                                                  \
+    WEFT_FN other name##_##d(d a) {                                                                \
+        union { d from; other to; } both;                                                          \
+        both.from = a;                                                                             \
+        return both.to;                                                                            \
+    }
+WEFT_BITS(bits, f32, i32)
+WEFT_BITS(float_of, i32, f32)
+WEFT_F64(WEFT_BITS(bits, f64, i64))
+WEFT_F64(WEFT_BITS(float_of, i64, f64))
+
+// ---- floats of 8 bits, as in runtime/weft_vector.h. E and M are their bits of exponent and mantissa,
+// `top` the largest size but NaN's, which is the one above it or, where infinity is, three above.
+
+#define WEFT_FLOAT_8(d, E, M, top)                                                                 \
+    WEFT_FN f32 cast_##d##_f32(d x) {                                                              \
+        i32 size = x.bits & 0x7f, bias = (128 - (1 << (E - 1))) << 23;                             \
+        i32 bits = (size << (23 - M)) + bias;                                                      \
+        f32 least = float_of_i32(bias + (1 << 23));                                                \
+        if (size < 1 << M) bits = bits_f32(float_of_i32(bits + (1 << 23)) - least);                \
+        if (size > top) bits = 0x7fc00000 | size << (23 - M);                                      \
+        if (E == 5 && size == top) bits = 0x7f800000;                                              \
+        return float_of_i32(bits | (i32)((u32)(x.bits & 0x80) << 24));                             \
+    }                                                                                              \
+    WEFT_FN d cast_f32_##d(f32 x) {                                                                \
+        i32 a = bits_f32(x) & 0x7fffffff, bias = (128 - (1 << (E - 1))) << 23;                     \
+        i32 one = bias + ((24 - M) << 23), up = (1 << (22 - M)) - 1;                               \
+        i32 near = (a - bias + up + (a >> (23 - M) & 1)) >> (23 - M);                              \
+        if (a < bias + (1 << 23)) near = bits_f32(float_of_i32(a) + float_of_i32(one)) - one;      \
+        near = a > 0x7f800000 ? 0x7f : near > top ? top : near;                                    \
+        d y = {(u8)(near | (bits_f32(x) < 0 ? 0x80 : 0))};                                         \
+        return y;                                                                                  \
+    }                                                                                              \
+    WEFT_FN f32 round_##d##_f32(f32 x) { return cast_##d##_f32(cast_f32_##d(x)); }
+WEFT_FLOAT_8(f8e4m3fn, 4, 3, 0x7e)
+WEFT_FLOAT_8(f8e5m2, 5, 2, 0x7c)
+
 WEFT_FN f32 round_f16_f32(f32 a) { return cast_f16_f32(cast_f32_f16(a)); }
 WEFT_FN f32 round_bf16_f32(f32 a) { return cast_bf16_f32(cast_f32_bf16(a)); }
 
@@ -195,22 +232,15 @@ WEFT_INTEGERS(WEFT_CAST_TO_NUMBERS)
 WEFT_CAST_TO_NUMBERS(bool, )
 WEFT_FLOATS(WEFT_CAST_FLOAT)
 
-#define WEFT_BITS(name, d, other)                                                                  \
-    WEFT_FN other name##_##d(d a) {                                                                \
-        union { d from; other to; } both;                                                          \
-        both.from = a;                                                                             \
-        return both.to;                                                                            \
-    }
-WEFT_BITS(bits, f32, i32)
-WEFT_BITS(float_of, i32, f32)
-WEFT_F64(WEFT_BITS(bits, f64, i64))
-WEFT_F64(WEFT_BITS(float_of, i64, f64))
-
 // ---- memory whose elements are something else in a register; macros, for pointers to any memory
 
 #define load_bool(p) (*(p) != 0)
 #define store_bool(p, value) (*(p) = (value))
 #define load_f16(p) cast_f16_f32(*(p))
 #define store_f16(p, value) (*(p) = cast_f32_f16(value))
+#define load_f8e4m3fn(p) cast_f8e4m3fn_f32(*(p))
+#define store_f8e4m3fn(p, value) (*(p) = cast_f32_f8e4m3fn(value))
+#define load_f8e5m2(p) cast_f8e5m2_f32(*(p))
+#define store_f8e5m2(p, value) (*(p) = cast_f32_f8e5m2(value))
 #define load_bf16(p) cast_bf16_f32(*(p))
 #define store_bf16(p, value) (*(p) = cast_f32_bf16(value))

@@ -24,6 +24,8 @@ typedef float f32;
 
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
+struct f8e4m3fn { u8 bits; };
+struct f8e5m2 { u8 bits; };
 
 #define WEFT_F64(text)
 #define WEFT_VECTOR(T, n) struct alignas(n * sizeof(T)) T##x##n { T at[n]; };

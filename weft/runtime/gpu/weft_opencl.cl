@@ -33,6 +33,8 @@ WEFT_F64(typedef double f64;)
 
 typedef struct { u16 bits; } f16;
 typedef struct { u16 bits; } bf16;
+typedef struct { u8 bits; } f8e4m3fn;
+typedef struct { u8 bits; } f8e5m2;
 
 #define WEFT_VECTOR(T, n) typedef struct { T at[n]; } __attribute__((aligned(n * sizeof(T)))) T##x##n;
 #include "weft_gpu_vectors.h"

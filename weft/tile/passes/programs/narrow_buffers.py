@@ -9,12 +9,12 @@ No value changes: half of the bytes move, and products of such buffers are of 16
 from dataclasses import replace
 
 from weft.core.node import Node, make
-from weft.core.types import DType, bf16, f16
+from weft.core.types import DType
 from weft.scalar.blocks import map_each, nodes, rewrite_block
 from weft.scalar.nest import Block, Buffer, Kernel, Load, Program, Store, walk
-from weft.scalar.ops import CASTS, apply, function_of, value_of
+from weft.scalar.ops import CASTS, ROUNDS, apply, function_of, value_of
 
-ROUNDED: dict[str | None, DType] = {"round_bf16": bf16, "round_f16": f16}
+ROUNDED: dict[str | None, DType] = {str(f): d for d, f in ROUNDS.items() if d.bits == 16}
 EXACT = (0.0, float("inf"), float("-inf"))  # in 16 bits
 
 
