@@ -119,8 +119,8 @@ DOMAINS = {
     "fmod": (1.1, 2),
     "floormod": (1.1, 2),
 }
-ROUNDS = {s.round_f16, s.round_bf16, *CASTS.values()}
-OTHERS = {*ROUNDS, s.where, s.pack_bf16, s.dot_bf16}
+ROUNDS = {*s.ROUNDS.values(), *CASTS.values()}
+OTHERS = {*ROUNDS, s.where, *(FUNCTIONS[name] for name in (*s.PACKS, *s.DOTS))}
 BY_LAST = {FUNCTIONS[name] for name in ("zeta", "gammainc", "gammaincc")}
 NONE = {f for f in FUNCTIONS.values() if "polynomial" in f.name or f.name == "airy_ai"}  # torch's
 KNOWN = FLAT | OTHERS | BY_LAST | NONE
@@ -315,7 +315,7 @@ def test_what_has_no_gradient() -> None:
 
 def test_roundings_round_a_gradient_too() -> None:
     x = Tensor(make(Input("x", TensorType(f32, (2,)))))
-    y = b.total(s.round_bf16(x) * np.pi, (0,))
+    y = b.total(s.ROUNDS[bf16](x) * np.pi, (0,))
     (g,) = gradients((y.node,), (b.full((), 1, f32).node,), (x.node,))
     found = evaluate(Graph("tensor", "g", (x.node,), (g,)), [np.ones(2, np.float32)])[0]
     assert found.tolist() == [3.140625, 3.140625]

@@ -54,7 +54,7 @@ def kernel(d: DType, language: Language) -> str:
     buffers = [("const ", boolean, "c"), ("const ", d, "x"), ("const ", d, "y")]
     for i, function in enumerate(f for f in functions_of(d) if has(language, f, d)):
         args = [loaded(boolean, "c")] if function.name == "where" else []
-        args += [loaded(d, name) for name in "xyx"]
+        args += [loaded(d, name) for name in "xyxy"]
         dtypes = [boolean, d, d] if function.name == "where" else [d] * function.arity
         call = function_name(function, dtypes, 1, args[: function.arity])
         buffers.append(("", result_of(function, d), f"r{i}"))
@@ -133,7 +133,7 @@ def test_functions(d: DType, language: Language, run: Run) -> None:
         return
     run(source(language), f"all_{d}", [c, x, y, *results])
     for function, result in zip(functions, results, strict=True):
-        args = ([c] if function.name == "where" else []) + [x, y, x]
+        args = ([c] if function.name == "where" else []) + [x, y, x, y]
         where = in_range(function, d, x, y)
         with np.errstate(all="ignore"):
             safe = [np.where(where, arg, np.ones((), arg.dtype)) for arg in args]

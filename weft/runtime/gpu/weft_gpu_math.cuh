@@ -91,6 +91,21 @@ WEFT_FN bool not_bool(bool a) { return !a; }
     }
 WEFT_INTEGERS(WEFT_INTEGER)
 
+// Words of four bytes, the first one lowest; the sum of the products of bytes without a sign, of x,
+// and with one, of y.
+#define WEFT_PACK_BYTES(d)                                                                         \
+    WEFT_FN i32 pack_bytes_##d(d a, d b, d c, d e) {                                               \
+        return (i32)((u32)(u8)a | (u32)(u8)b << 8 | (u32)(u8)c << 16 | (u32)(u8)e << 24);          \
+    }
+WEFT_PACK_BYTES(i8)
+WEFT_PACK_BYTES(u8)
+WEFT_FN i32 dot_bytes_i32(i32 x, i32 y) {
+    i32 sum = 0;
+    for (int n = 0; n < 32; n += 8) sum += (i32)(u8)(x >> n) * (i32)(i8)(y >> n);
+    return sum;
+}
+WEFT_FN i32 dot_turned_i32(i32 x, i32 y) { return dot_bytes_i32(y, x); }
+
 // The first two words of Philox4x32-10 (Salmon et al. 2011).
 WEFT_FN i64 philox_i64(i64 seed, i64 counter) {
     u32 c0 = (u32)(u64)counter, c1 = (u32)((u64)counter >> 32), c2 = 0, c3 = 0;
