@@ -11,14 +11,14 @@ factors with signs, the larger one gets 128 added, by its highest bit. What is a
 the sum: sum (u + a) s = sum u s + a sum s. All is exact, modulo 2**32 as before.
 
 A sum over halves that are computed in two ways, as those of bytes of two codes are, becomes a sum
-of both. Bits that all elements have in common are taken from a word at once.
+of both where few rows read them; where many do, words of one half or the other go into panels. Bits that all elements have in common are taken from a word at once.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from weft.core.node import Graph, Node, make
+from weft.core.node import Graph, Node, make, postorder
 from weft.core.rules import function_name, literal_value
 from weft.core.types import Symbolic, i8, i16, i32, u8
 from weft.scalar.affine import function_of, linear
@@ -62,7 +62,7 @@ def _joined(node: Node) -> Node | None:
     if product.type.dtype is not i32 or isinstance(extent := product.type.shape[r], Symbolic):
         return None
     half = next(_ends(product, positions(product.type.rank), r), None)
-    if half is not None and 2 * half == extent:
+    if half is not None and 2 * half == extent and _is_read_seldom(product):
         product = make(Map(add), *(_part(product, r, start, half) for start in (0, half)))
     found = [_products(p, r) for p in _terms(product)]
     sums = [s for s in found if s is not None]
@@ -146,7 +146,13 @@ def _reads(node: Node, index: tuple[Node, ...], axis: Node) -> bool:
 
 def _packed(source: Node, words: Words) -> Node:
     """The bytes of a tensor as words; what all bytes are masked or shifted by, words are."""
+    if isinstance(view := source.op, View) and view.valid is not None and view.fill == 0:
+        inner = Read(source.args[0], view.shape, view.index, view.valid)
+        if (found := inner.words(words.axis, 4)) is not None:
+            return found.read(_packed(inner.source, found))
     name, by = function_name(source), source.args[-1] if source.args else source
+    if name == "where" and (first := _of_words(source, words)) is not None:
+        return make(source.op, first, *(_packed(a, words) for a in source.args[1:]))
     if name in ("and", "or", "xor", "shift_right") and isinstance(by.op, Scalar):
         of, n = _packed(source.args[0], words), int(by.op.value) & 255
         if name != "shift_right":
@@ -154,6 +160,28 @@ def _packed(source: Node, words: Words) -> Node:
         if source.type.dtype is u8 and n < 8:
             return make(Map(bitand), make(Map(shift_right), of, scalar(n, i32)), _each(255 >> n))
     return make(Map(pack_bytes), *parts(source, words))
+
+
+def _of_words(choice: Node, words: Words) -> Node | None:
+    """The condition of a choice between bytes, where all bytes of a word have the same."""
+    condition, d = choice.args[0].op, words.axis
+    if not isinstance(condition, Index) or any(a.type.rank == 0 for a in choice.args):
+        return None
+    shape = tuple(-(-n // 4) if a == d else n for a, n in enumerate(choice.type.shape))
+    each = (
+        moved(
+            (condition.term,), (*positions(d), affine({d: 4}, i), *positions(len(shape))[d + 1 :])
+        )
+        for i in range(4)
+    )
+    terms = {simplify(t, box(shape)) for (t,) in each}
+    return make(Index(shape, terms.pop())) if len(terms) == 1 else None
+
+
+def _is_read_seldom(product: Node) -> bool:
+    """Whether few products read the bytes of the larger factor: it has no panels."""
+    sources = (n for n in postorder(product) if n.type.dtype in (i8, u8))
+    return hint(product.type.size) < REUSE * max((hint(n.type.size) for n in sources), default=1)
 
 
 def _each(byte: int) -> Node:
@@ -206,7 +234,7 @@ def _total(node: Node, sums: list[tuple[_Factor, _Factor]], r: int) -> Node:
     Where few read the bytes of groups it is a term of each word.
     """
     shape = sums[0][0].words.shape
-    few = hint(node.args[0].type.size) < REUSE * max(f.size for pair in sums for f in pair)
+    few = hint(node.args[0].type.size) < REUSE * sum(max(f.size for f in pair) for pair in sums)
     inside = few and shape[r] <= SHORT
     dots, others = list[Node](), list[Node]()
     for plain, signed in sums:

@@ -225,6 +225,7 @@ class Contraction:
     stores: tuple[Store, ...]
     times: str = "multiply"  # of left and right; one of DOTS where they are words of several values
     joined: tuple[For, ...] = ()  # the loops over whose product `columns` runs, if two
+    groups: Update | None = None  # what the sum of the inner loops is added to, in each outer one
 
     @property
     def ranges(self) -> Ranges:

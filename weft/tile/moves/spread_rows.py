@@ -21,14 +21,17 @@ from weft.scalar.nest import Acc, Block, For, Load, Stmt, Update, free_variables
 from weft.scalar.ops import apply, constant, has_symbol
 from weft.scalar.sizes import hint
 from weft.tile.analysis.access import chain, ranges_in, tile_length, trips
-from weft.tile.moves.loops import Labels, blocked, nested
+from weft.tile.moves.loops import Labels, nested, tiled
 from weft.tile.moves.stage import staged
 
-ROWS = 4  # whose accumulators are registers
+ROWS, TILE = 4, 8  # rows in registers, and accumulators of these and of columns
 
 
 def rows_inside(nest: For, labels: Labels) -> For:
-    """The nest with its few rows in registers: what all of them read comes from memory once."""
+    """The nest with its few rows in registers: what all of them read comes from memory once.
+
+    Where they leave accumulators, several of the columns that read them are in registers too.
+    """
     loops, body = chain(nest, "free")
     lanes = {f.axis for f in loops_in(body) if f.lanes}
     wide = [n for n in nodes(body) if isinstance(n.op, Load) and lanes & free_variables(n)]
@@ -36,29 +39,35 @@ def rows_inside(nest: For, labels: Labels) -> For:
     rows, others = ([f for f in loops if (f.axis in read) == there] for there in (False, True))
     if not others:
         return nest
-    if not rows:  # one, which all columns read
-        *others, last = others
-        rows = [last]
-    *outer, last = rows
-    tile = replace(last, body=body, bind="register")
-    sized = has_symbol(last.hi)
-    by = tile_length(last, ROWS) if sized else -(-trips(last) // -(-trips(last) // ROWS))
-    whole = not sized and trips(last) <= ROWS
+    *others, column = others
+    *outer, last = rows or [column]
+    sizes = {last: _size(last, ROWS)}
+    if rows:
+        sizes = {column: _size(column, min(ROWS, TILE // sizes[last])), **sizes}
+    cut = [i for i, (f, n) in enumerate(sizes.items()) if has_symbol(f.hi) or trips(f) > n]
+    tile, steps = [*sizes], [(i, [*sizes.values()][i]) for i in cut]
 
-    def block(first: Node, end: Node) -> Block:
-        return in_rows(tile if whole else replace(tile, lo=first, hi=end), lanes, labels)
+    def block(*parts: For) -> Block:
+        return in_rows(nested(parts, body, bind="register")[0], lanes, labels)  # type: ignore[arg-type]
 
-    tiles = block(tile.lo, tile.hi) if whole else (blocked(tile, labels.axis("b"), by, block),)
-    return nested((*others, *outer), tiles)[0]  # type: ignore[return-value]
+    return nested((*others, *outer), tiled(tile, steps, labels, block))[0]  # type: ignore[return-value]
+
+
+def _size(loop: For, most: int) -> int:
+    """Iterations of a loop that are in registers at a time: in each block as many, if it can be."""
+    if has_symbol(loop.hi):
+        return tile_length(loop, most)
+    return -(-trips(loop) // -(-trips(loop) // most))
 
 
 def in_rows(tile: For, lanes: set[Node], labels: Labels) -> Block:
     """The tile behind what groups share, which is computed first, a vector of it at a time."""
     sums = {f.axis: f for f in loops_in((tile,)) if f.role == "reduce" and not f.lanes}
+    registers = [f for f in loops_in((tile,)) if f.role == "free"]
     ranges, before, read = ranges_in((tile,)), list[Stmt](), dict[Node, Node]()
     for term in _shared(tile, lanes, set(sums)):
         used = free_variables(term)
-        along = [tile] if tile.axis in used else []
+        along = [f for f in registers if f.axis in used]
         for axis in sums.keys() & used:
             low, high = (constant(int(n)) for n in ranges[axis])
             after = simplify(apply("add", high, constant(1)), {})

@@ -11,7 +11,8 @@ before  for b1 in rows by 8:            after   for b0 in columns by 32:
 
 Tiles of all rows read a chunk of the columns from the nearest cache, where each read all terms of
 them from a farther one (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication",
-2008). The sums wait in a buffer of their own: what is stored may be another function of them.
+2008). The sums wait in a buffer of their own: what is stored may be another function of them. Where
+terms are in groups, each is a chunk.
 """
 
 from collections.abc import Callable
@@ -41,23 +42,24 @@ def in_chunks(
     A chunk has `size` iterations of the loop over `terms`, a tile so many rows and columns.
     """
     rows, width = tile
-    dtype = c.update.fold.dtypes[0]
+    fold = c.groups.fold if c.groups else c.update.fold
+    dtype, acc = fold.dtypes[0], fold.accs[0]
     most = max(1, HELD // (width * dtype.bytes) // rows) * rows
-    acc = c.update.fold.accs[0]
     fetching = _ahead(c, terms, size)
 
     def strip(part: For, columns: For) -> Block:
         held = labels.buffer("sums", dtype, (min(most, trips(c.rows)), width))
         place = (past(c.rows.axis, part.lo), past(c.columns.axis, columns.lo))
-        so_far, start = make(Load(held), *place), labels.axis("s")
+        so_far, start = make(Load(held), *place), terms.axis if c.groups else labels.axis("s")
         later = apply("lt", terms.lo, start)
-        total = apply("add", masked(so_far, later), acc)
+        total = apply("add", masked(so_far, later), c.groups.values[0] if c.groups else acc)
         one = replace(fetching, lo=start, hi=upto(start, size, terms.hi))
 
         def tiles(body: Block) -> Block:
             return tiled((part, columns), [(0, rows)], labels, lambda r, n: wrap(r, n, body))
 
-        added = tiles((one, Store(held, place, total)))
+        chunk = fetching.body if c.groups else (one,)
+        added = tiles((*chunk, Store(held, place, total)))
         chunks = For(start, terms.lo, terms.hi, added, size, "scan", "serial")
         return (Local(held), chunks, *tiles(substitute_block(c.stores, {acc: so_far})))
 

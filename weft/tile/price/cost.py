@@ -19,15 +19,17 @@ from weft.scalar.structure import restates
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, chain, contraction, term_cost, trips
+from weft.tile.analysis.grouped import grouped
 from weft.tile.moves.join import collapse
 from weft.tile.moves.loops import Labels
 from weft.tile.moves.spread import spread_nest
 from weft.tile.moves.stage import rows_staged
 from weft.tile.price.axes import access_cost, best_axis_alone
 from weft.tile.price.latency import latency_ns
-from weft.tile.price.products import ACROSS, dot_tile, panels_cost, terms_cost, tiles_cost
+from weft.tile.price.products import ACROSS, dot_tile, panels_cost, pays, terms_cost, tiles_cost
 from weft.tile.price.traffic import memory_ns
 
+WAITS = 3  # vector instructions that load and store a sum that waits for the next group's
 SHORT, PART = 128, 4  # iterations that lanes of a part of a warp share, and how many these are
 
 
@@ -84,9 +86,24 @@ def _instructions(stmt: For, target: Machine) -> float:
     if stmt.role != "reduce" and any(map(contraction, loops_in(stmt.body))):
         inner = [s for s in stmt.body if isinstance(s, For)]
         return trips(stmt) * sum(_instructions(s, target) for s in inner)
-    cost = best_cost(stmt, target)
-    gpu = isinstance(target, GPU)
-    nest = None if gpu else spread_nest(stmt, target.lanes(4), Labels((stmt,)))
+    if isinstance(target, GPU):
+        return best_cost(stmt, target)
+    tiles = grouped(stmt)
+    cost = _in_lanes(stmt, target)
+    return min(cost, _contraction(tiles, target)) if tiles and pays(tiles) else cost
+
+
+def in_tiles(stmt: For, target: Machine) -> Contraction | None:
+    """The nest as a contraction of terms in groups, where tiles of it are the cheapest."""
+    found = grouped(stmt)
+    if found is None or not pays(found):
+        return None
+    return found if _contraction(found, target) <= _in_lanes(stmt, target) else None
+
+
+def _in_lanes(stmt: For, target: Machine) -> float:
+    """Vector instructions of a nest with lanes over an axis, or with its sums over them."""
+    cost, nest = best_cost(stmt, target), spread_nest(stmt, target.lanes(4), Labels((stmt,)))
     return min(cost, spread_cost(nest)) if nest else cost
 
 
@@ -142,6 +159,9 @@ def _contraction(c: Contraction, target: Machine) -> float:
     epilogue = around * trips(c.rows) * (sum(terms_cost(s.value) + 1 for s in c.stores) + uneven)
     if isinstance(target, GPU):
         return tiles_cost(c, target) + epilogue * trips(c.columns) / lanes
-    dots = dot_tile(c, target)
+    dots = None if c.groups else dot_tile(c, target)
     total = panels_cost(c, target) if dots is None else dots.price
+    if c.groups:
+        sums = around * trips(c.rows) * trips(c.reduce[0])
+        epilogue += sums * (sum(map(terms_cost, c.groups.values)) + WAITS)
     return total + epilogue * -(-trips(c.columns) // lanes)

@@ -97,8 +97,10 @@ def is_chunked(c: Contraction, target: Machine) -> bool:
     """Whether tiles of many rows read columns that the nearest cache does not hold for all terms.
 
     Then they add up chunks of the terms, one after another (tile/moves/sum_chunks.py). Pieces of
-    rows, which no hardware fetches ahead, have to be in a cache already.
+    rows, which no hardware fetches ahead, have to be in a cache already. Groups of terms always do.
     """
+    if c.groups:
+        return True
     literal = not any(has_symbol(f.hi) for f in (c.rows, c.columns, *c.reduce))
     if not literal or c.update.fold.finite:  # of which a mask may end the loops: tile/moves/skip.py
         return False
@@ -112,8 +114,10 @@ def is_chunked(c: Contraction, target: Machine) -> bool:
 def chunk(c: Contraction, terms: For, width: int) -> int:
     """Iterations of the outermost loop over terms in a chunk, for tiles of so many columns.
 
-    As many in each chunk as in another, if some number is near what the cache holds.
+    As many in each chunk as in another, if some number is near what the cache holds; one of groups.
     """
+    if c.groups:
+        return 1
     row = trips(*c.reduce) // trips(terms) * width * c.right.type.dtype.bytes
     most = max(1, NEAR // row)
     even = (n for n in divisors(trips(terms)) if most / 2 < n < most * 5 / 4)
@@ -129,6 +133,8 @@ def tiles_time(c: Contraction, rows: int, wide: int) -> float:
 
 def pays(c: Contraction) -> bool:
     """Few rows reuse too little of the right side, if that is contiguous along a reduce axis."""
+    if c.groups:
+        return min(trips(c.rows), trips(c.columns)) > 1
     if trips(c.rows) >= FEW:
         return True
     return all(step in (0, 1) for _, step in strides(c.update, c.columns.axis, c.ranges))

@@ -17,6 +17,8 @@ from weft.scalar.placing import place
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import contraction, length, stride_along, trips
+from weft.tile.analysis.grouped import grouped
+from weft.tile.price.products import pays
 
 LINE, PIECE = 64, 1024  # bytes of a cache line; of a piece of a row that is as good as a whole one
 Axes = frozenset[Node]
@@ -27,13 +29,18 @@ def moved(body: Block, cache: int, sector: int = 1) -> dict[Buffer, float]:
     """Bytes per global buffer that one run of the block moves past a cache of that size.
 
     A local buffer that is larger counts too. Where no loop goes from an element to the next, one
-    moves with what else is in its sector.
+    moves with what else is in its sector; tiles of a machine without sectors hold terms in groups.
     """
-    blocked = {s.axis for s in loops_in(body) if contraction(s) is not None}
+    blocked = {s.axis for s in loops_in(body) if _is_tiled(s, sector == 1)}
     total: dict[Buffer, float] = {}
     for (b, _), n in _Count(cache, blocked, sector).block(place(body, partial=True)).items():
         total[b] = total.get(b, 0.0) + n
     return total
+
+
+def _is_tiled(stmt: For, groups: bool) -> bool:
+    found = contraction(stmt) or (grouped(stmt) if groups else None)
+    return found is not None and (not found.groups or pays(found))
 
 
 def touched(body: Block, target: Machine) -> int:

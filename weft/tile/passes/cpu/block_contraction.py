@@ -20,7 +20,7 @@ from weft.core.node import Node, postorder
 from weft.scalar.blocks import map_each, map_outermost, substitute_block
 from weft.scalar.choices import Choices
 from weft.scalar.index import simplify
-from weft.scalar.nest import Block, For, Kernel, Load, Update
+from weft.scalar.nest import Acc, Block, For, Kernel, Load, Stmt, Update, free_variables
 from weft.scalar.ops import SAFE, Apply, apply, constant, has_symbol
 from weft.scalar.resize import hinted, sizes_of
 from weft.targets.machine import Machine
@@ -29,6 +29,7 @@ from weft.tile.moves.join import joined_columns, nested_and_joined
 from weft.tile.moves.loops import Labels, blocked, nested, tiled, upto, vectors, within
 from weft.tile.moves.panels import Read, column_at, in_panels, panel, tile_width
 from weft.tile.moves.sum_chunks import in_chunks
+from weft.tile.price.cost import in_tiles
 from weft.tile.price.lines import PEELED, is_even, most_lines, over_lines, turned_rows
 from weft.tile.price.products import FEW, UNROLLED, chunk, is_chunked, pays, tile_rows
 
@@ -38,7 +39,7 @@ def block_contraction(kernel: Kernel, target: Machine, choices: Choices) -> Kern
     labels = Labels(kernel.body)
 
     def one(stmt: For) -> For | None:
-        found = None if stmt.bind else contraction(stmt)
+        found = None if stmt.bind else contraction(stmt) or in_tiles(stmt, target)
         if found is None or not pays(found) or any(span(r) is None for r in found.reduce):
             return None
         return _schedule(found, target, labels, choices, stmt in kernel.body)
@@ -68,7 +69,8 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, choices: Choices,
         c = replace(c, rows=replace(c.rows, lo=shared.axis, hi=end))
     outside = (shared, *c.outer) if shared else c.outer
     sides = _Sides(packed, crossed, target, labels)
-    parts = [c] if packed or crossed or c.joined or not outside else _parts(c, size)
+    whole = packed or crossed or c.joined or c.groups or not outside
+    parts = [c] if whole else _parts(c, size)
     heights = [rows, *(tile_rows(part, target, choices) for part in parts[1:])]
     nests = tuple(sides.blocks(part, size, n) for part, n in zip(parts, heights, strict=True))
     return nested(outside, nests, bind="serial")[0] if outside else nests[0]  # type: ignore[return-value]
@@ -122,8 +124,10 @@ class _Sides:
             before, right = (), self.packed(at) if self.packed else c.right
             if packs:
                 before, right = panel(c, first, size, labels, pads)
+            shared, groups = _shared(c, first, size, labels)
+            before = (*before, *shared)
             columns = replace(c.columns, lo=at, hi=whole if pads else cut)
-            part = replace(c, columns=columns, right=right, stores=stores)
+            part = replace(c, columns=columns, right=right, stores=stores, groups=groups)
             if self.crossed is not None:
                 return (*before, _turned(part, self.crossed, self.target, labels))
             return (*before, *_rows(part, tile, labels))
@@ -144,12 +148,31 @@ def _packs(c: Contraction, rows: int, width: int) -> bool:
     return apart or bool(c.joined) or not plain
 
 
+def _shared(c: Contraction, first: Node, size: int, labels: Labels) -> tuple[Block, Update | None]:
+    """Panels of what groups share of their columns, as the scales of weights are."""
+    if c.groups is None:
+        return (), None
+    column, fills, read = c.columns.axis, list[Stmt](), dict[Node, Node]()
+    stack = [*c.groups.values]
+    while stack:
+        term = stack.pop()
+        if column not in free_variables(term):
+            continue
+        if not isinstance(term.op, Load) and any(isinstance(n.op, Acc) for n in postorder(term)):
+            stack += term.args
+        elif term not in read:
+            side = replace(c, right=term, reduce=c.reduce[:1])
+            fill, read[term] = panel(side, first, size, labels)
+            fills += fill
+    return tuple(fills), substitute_block((c.groups,), read)[0]  # type: ignore[return-value]
+
+
 def _is_padded(c: Contraction, size: int, lanes: int) -> bool:
     """Whether a block computes columns beyond the last, so that all its vectors are whole.
 
     A load of some lanes holds a mask in a register, and is slow where it crosses a cache line.
     """
-    if c.joined or has_symbol(c.columns.hi) or trips(c.columns) > size:
+    if c.joined or c.groups or has_symbol(c.columns.hi) or trips(c.columns) > size:
         return False
     terms = postorder(c.right, *(s.value for s in c.stores))
     checks = any(isinstance(n.op, Apply) and n.op.function in SAFE for n in terms)
@@ -189,7 +212,10 @@ def _rows(c: Contraction, tile: _Tile, labels: Labels) -> Block:
         return replace(loop, bind="fenced" if short else "unroll" if even else "serial")
 
     # over a packed panel the loops often are one even loop
-    terms = map_each((nested_and_joined(c.reduce, (update,), labels),), For, bound)[0]
+    reduce = c.reduce[1:] if c.groups else c.reduce
+    terms = map_each((nested_and_joined(reduce, (update,), labels),), For, bound)[0]
+    if c.groups:
+        terms = replace(c.reduce[0], body=(terms,))
     assert isinstance(terms, For)
     one = not has_symbol(constant(c.unit)) and trips(c.columns) <= tile.width
 
