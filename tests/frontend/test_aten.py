@@ -29,15 +29,16 @@ from tests.frontend.test_aten_programs import (
     SKIPPED,
 )
 from weft.core.errors import CaptureError, UnsupportedOpError
-from weft.core.types import bf16
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import overloads
 from weft.frontend.capture import capture
 from weft.frontend.graph import Captured
 from weft.frontend.lower import to_tensor
+from weft.interpret.memory import as_array
 from weft.interpret.tensors import evaluate
 
 TOLERANCE = {
+    torch.float8_e4m3fn: 0.0,  # casts alone give one
     torch.float16: 2e-3,
     torch.bfloat16: 1.6e-2,
     torch.float32: 2e-5,
@@ -82,10 +83,7 @@ def captured(func: Any, args: Any, kwargs: Any) -> tuple[Captured, list[torch.Te
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    tensor = tensor.detach().resolve_conj().resolve_neg()
-    if tensor.dtype is torch.bfloat16:
-        return tensor.float().numpy().astype(bf16.numpy)
-    return tensor.numpy()
+    return as_array(tensor.detach().resolve_conj().resolve_neg())
 
 
 def difference(got: np.ndarray, want: torch.Tensor) -> str | None:

@@ -159,6 +159,13 @@ PROGRAMS: list[Callable[[], Any]] = [
         x(7, 2), torch.tensor([0.3, 0.2]), torch.tensor([1.5, -2.5]), 1, -8, 7, 1.0
     ),
     lambda: torch._int_mm(ints(3, 5).to(torch.int8), ints(5, 4).to(torch.int8)),
+    lambda: torch._scaled_mm(
+        x(16, 32).to(torch.float8_e4m3fn),
+        x(48, 32).to(torch.float8_e4m3fn).t(),
+        torch.tensor(0.5),
+        torch.tensor(0.3),
+        out_dtype=torch.bfloat16,
+    ),
     lambda: torch._weight_int8pack_mm(
         x(3, 32).bfloat16(), ints(4, 32).to(torch.int8), torch.rand(4).bfloat16()
     ),

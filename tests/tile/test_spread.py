@@ -123,3 +123,16 @@ def test_what_groups_share_is_computed_before() -> None:
     text = text.format(n=8, group=32, half=16, x="f16", wide="f32", sums="f32")
     text = by_all_passes(text.replace("v7 = f32(acc1)", "v7 = f32(in2)"))
     assert SPREAD.search(text) and "local shared0: f32[3,8]" in text
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 3), (2, 1), (3, 7), (5, 3)])
+def test_rows_and_columns_in_registers(rows: int, columns: int) -> None:
+    """As many as there are, also where no loop is left around them."""
+    text = SHORT.lstrip().format(n=8, more="i16")
+    text = text.replace("in 0..9:", f"in 0..{columns}:").replace("[9,", f"[{columns},")
+    text = text.replace("f32[9]", f"f32[{rows},{columns}]").replace("y[a0]", "y[m, a0]")
+    text = text.replace("x: i32[8,4]", f"x: i32[{rows},8,4]").replace("x[a1", "x[m, a1")
+    head, body = text.split("for a0", 1)
+    body, end = ("for a0" + body).split("\noutput")
+    text = f"{head}for m in 0..{rows}:  # free\n" + re.sub("(?m)^(?=.)", "    ", body)
+    assert "# reduce vector16" in by_all_passes(f"{text}\noutput{end}")

@@ -11,7 +11,8 @@ factors with signs, the larger one gets 128 added, by its highest bit. What is a
 the sum: sum (u + a) s = sum u s + a sum s. All is exact, modulo 2**32 as before.
 
 A sum over halves that are computed in two ways, as those of bytes of two codes are, becomes a sum
-of both where few rows read them; where many do, words of one half or the other go into panels. Bits that all elements have in common are taken from a word at once.
+of both where few rows read them; where many do, words of one half or the other go into panels.
+Bits that all elements have in common are taken from a word at once.
 """
 
 from collections.abc import Iterator

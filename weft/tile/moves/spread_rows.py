@@ -47,8 +47,11 @@ def rows_inside(nest: For, labels: Labels) -> For:
     cut = [i for i, (f, n) in enumerate(sizes.items()) if has_symbol(f.hi) or trips(f) > n]
     tile, steps = [*sizes], [(i, [*sizes.values()][i]) for i in cut]
 
+    inside = bool(others or outer or steps)  # a loop that what is staged has its place in
+
     def block(*parts: For) -> Block:
-        return in_rows(nested(parts, body, bind="register")[0], lanes, labels)  # type: ignore[arg-type]
+        (made,) = nested(parts, body, bind="register")
+        return in_rows(made, lanes, labels) if inside and isinstance(made, For) else (made,)
 
     return nested((*others, *outer), tiled(tile, steps, labels, block))[0]  # type: ignore[return-value]
 

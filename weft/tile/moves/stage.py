@@ -22,6 +22,7 @@ before  for a1 in 0..512:  # reduce acc1        after  local row0: f32[512]
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.scalar import blocks, nest
@@ -45,13 +46,14 @@ WORTH = 8.0  # vector instructions; a store and a load of the row cost about two
 def staged(buffer: Buffer, term: Node, loops: Sequence[For], labels: Labels) -> tuple[Block, Node]:
     """Declares a buffer and fills it with a term; how to read it.
 
-    loops   over axes of the term, four at most; those that fill it get names of their own
+    loops   over axes of the term; those that fill it get names of their own
 
     before  x[a0, a2]           after  for m0 in b0..b0 + 64: for n0 in k0..k0 + 16:
                                            x_s0[m0 - b0, n0 - k0] = x[m0, n0]
                                        and then x_s0[a0 - b0, a2 - k0]
     """
-    copies = [replace(f, axis=labels.axis(stem)) for f, stem in zip(loops, "mnop", strict=False)]
+    stems = cycle("mnop")
+    copies = [replace(f, axis=labels.axis(next(stems))) for f in loops]
     index = [past(f.axis, f.lo) for f in loops]
     axes = {f.axis: copy.axis for f, copy in zip(loops, copies, strict=True)}
     value, *place = substitute((term, *index), axes)
