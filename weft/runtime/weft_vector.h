@@ -1114,7 +1114,14 @@ WEFT_FN i32 F(any_negative, i64)(V(i64) v) {
 
 // ---- bf16: the upper half of an f32. By integers, since vcvtneps2bf16 flushes subnormals.
 
-WEFT_FN V(f32) F(widen, bf16)(V(i16) a) { return AS(f32, CONVERT(a, V(i32)) << 16); }
+#if defined(__AVX512F__) && WEFT_LANES == 16 && !defined(__clang__)
+WEFT_FN V(i32) F(long, i16)(V(i16) a) {  // gcc 12 makes CONVERT of it two halves, joined
+    return __builtin_ia32_pmovsxwd512_mask(a, SPLAT(i32, 0), -1);
+}
+#else
+WEFT_FN V(i32) F(long, i16)(V(i16) a) { return CONVERT(a, V(i32)); }
+#endif
+WEFT_FN V(f32) F(widen, bf16)(V(i16) a) { return AS(f32, F(long, i16)(a) << 16); }
 WEFT_FN V(i32) F(nearest, bf16)(V(f32) x) {  // in the upper halves
     V(u32) a = AS(u32, x), nearest_even = a + 0x7fff + ((a >> 16) & 1), quiet_nan = a | 0x400000;
     return F(select, i32)(F(ne, f32)(x, x), AS(i32, quiet_nan), AS(i32, nearest_even));

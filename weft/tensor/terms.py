@@ -16,6 +16,7 @@ from weft.scalar.monoid import Monoid
 from weft.scalar.nest import Buffer, Load
 from weft.scalar.ops import CASTS, SAFE, Function, apply, axis, cast, constant, function_of, guarded
 from weft.scalar.sizes import is_short
+from weft.scalar.wholes import is_exact
 from weft.tensor.layouts import Contiguous
 from weft.tensor.limits import limits
 from weft.tensor.ops import Gather, Index, Map, Reduce, Scalar, View, last_of, moved
@@ -222,7 +223,9 @@ def apply_wide(function: Function, args: list[Node], source: DType) -> Node:
     target = function.result
     assert isinstance(target, DType)
     value = cast(args[0], target.compute)
-    return value if target in (target.compute, source) else apply(f"round_{target}", value)
+    if target in (target.compute, source) or (target.is_float and is_exact(value, target)):
+        return value
+    return apply(f"round_{target}", value)
 
 
 def is_stored_only(node: Node) -> bool:

@@ -11,7 +11,6 @@ are added up once, not once in each group. Of groups that are shorter than a vec
 their lanes side by side.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -19,9 +18,11 @@ from weft.core.node import Node, postorder
 from weft.scalar.affine import function_of
 from weft.scalar.blocks import address, loops_from, map_outermost, nodes, substitute_block
 from weft.scalar.index import simplify
+from weft.scalar.intervals import UNKNOWN
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Update, walk
-from weft.scalar.ops import apply, apply_all, constant, has_symbol, value_of
+from weft.scalar.ops import apply, apply_all, constant, has_symbol
+from weft.scalar.wholes import wholes
 from weft.tile.analysis.access import (
     Ranges,
     ranges_in,
@@ -34,7 +35,6 @@ from weft.tile.moves.peel import simplify_block
 from weft.tile.moves.spread_rows import rows_inside
 
 GROUPS = 4  # at a time, each with an accumulator: they hide the latency of an addition
-DOT = 4 * 255 * 128  # the most that four products of bytes add up to
 SHORT = 8  # vectors of a group that are unrolled
 
 
@@ -163,20 +163,5 @@ def _terms(stmt: For, lane: Node, lanes: int) -> list[Node]:
 
 def _is_short(stmt: For) -> bool:
     """Whether the sum of a loop's integers is less than 2**24, so that f32 has it."""
-    return trips(stmt) * sum(map(_most, stmt.body[0].terms())) < 1 << 24
-
-
-def _most(value: Node) -> float:
-    """The largest magnitude of an integer that is computed of narrower ones."""
-    match function_of(value):
-        case "i32" if (dtype := value.args[0].type.dtype).is_integer:
-            return 1 << dtype.bits - (dtype.kind == "int")
-        case "dot_bytes" | "dot_turned":
-            return DOT
-        case "add" | "subtract":
-            return sum(map(_most, value.args))
-        case "multiply":
-            return math.prod(map(_most, value.args))
-        case _:
-            known = value_of(value)
-            return math.inf if known is None else abs(known)
+    found = [wholes(t) or UNKNOWN for t in stmt.body[0].terms()]
+    return trips(stmt) * sum(max(map(abs, of)) for of in found) < 1 << 24
