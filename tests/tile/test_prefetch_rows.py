@@ -1,4 +1,4 @@
-"""Loads that prefetch: blocks of columns, places looked up in a row; none where rows follow."""
+"""Loads that prefetch: streams, blocks of columns, places in a row; not rows that a cache holds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ FORMS: dict[str, tuple[Function, tuple[torch.Tensor, ...], bool]] = {
     "looked up": (lambda x, i: x.gather(1, i), (X, INDEX), True),
     "scattered": (lambda x, i: torch.zeros(300, 1100).scatter_add(0, i, x), (X, INDEX), True),
     "short rows": (lambda x: x[:, :100].cumsum(0), (X,), True),
-    "rows that follow": (lambda x: x.sum(1), (X,), False),
+    "rows that follow": (lambda x: x.sum(1), (X[:50],), False),
+    "more than a cache": (lambda x: x.sum(1), (torch.randn(300, 7000),), True),
     "places in all rows": (lambda x, i: x.gather(0, i), (X, INDEX), False),
 }
 

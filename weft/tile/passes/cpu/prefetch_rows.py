@@ -10,12 +10,15 @@ The first loop over a row waits for memory, the second one computes: prefetching
 overlaps the two. Hardware does not follow pieces of rows from page to page, as in blocks of
 columns, nor places in a row that lanes look up: these are prefetched some rows ahead. It pays
 where the kernel's buffers exceed the caches.
+
+What sums read once, as the weights of a product with one row, is fetched ahead wherever it is
+larger than the second-level cache: hardware stops at the end of each page.
 """
 
 from dataclasses import replace
 from itertools import takewhile
 
-from weft.core.node import Node, make, substitute
+from weft.core.node import Node, make, op_of, substitute
 from weft.scalar.affine import linear
 from weft.scalar.blocks import address, loads, nodes, rewrite_block
 from weft.scalar.choices import Choices
@@ -32,9 +35,8 @@ AHEAD, ROWS = 8192, 32  # bytes that are on their way from memory, in so many ro
 
 
 def prefetch_rows(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
-    """Mark vector loads of rows that are read again, of pieces, and of places looked up."""
-    if not choices.decide("prefetch", hint(touched(kernel.body, target)) >= target.l3):
-        return kernel
+    """Mark vector loads of streams, of rows that are read again, of pieces, and of places."""
+    distant = choices.decide("prefetch", hint(touched(kernel.body, target)) >= target.l3)
     ranges = ranges_in(kernel.body)
 
     def marked(stmt: Stmt, around: Loops) -> Stmt:
@@ -43,18 +45,29 @@ def prefetch_rows(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
         return rewrite_block((stmt,), lambda t: ahead(t, around))[0]
 
     def ahead(node: Node, around: Loops) -> Node | None:
-        lanes = next((s.axis for s in around if s.lanes), None)
-        if lanes is None or not isinstance(node.op, Load) or node.op.masked:
+        lanes = next((s for s in around if s.lanes), None)
+        if lanes is None or not isinstance(node.op, Load) or node.op.masked or node.op.ahead:
             return None
         buffer, where = node.op.buffer, address(node.op.buffer, node.args, ranges)
-        along = stride_along(where, lanes)
+        along = stride_along(where, lanes.axis)
         if buffer.space != "global" or along not in (1, None):
+            return None
+        if lanes.role == "reduce" and along and _is_stream(node, around, target):
+            return make(replace(node.op, ahead=AHEAD // buffer.type.dtype.bytes), *node.args)
+        if not distant:
             return None
         (start,) = substitute((where,), {a: constant(0) for a in linear(where)[0] if loads(a)})
         far = _far(buffer, start, around, LINE if along is None else 0, target)
         return make(replace(node.op, ahead=far), *node.args) if far else None
 
     return replace(kernel, body=tuple(marked(s, ()) for s in kernel.body))
+
+
+def _is_stream(load: Node, around: Loops, target: Machine) -> bool:
+    """Whether every iteration of all loops reads other elements, of more than a cache holds."""
+    moves = free_variables(load, *(s.lo for s in around))
+    large = hint(op_of(load, Load).buffer.bytes) > target.l2
+    return large and all(s.axis in moves for s in around)
 
 
 def _far(buffer: Buffer, where: Node, around: Loops, each: int, target: Machine) -> Extent:
